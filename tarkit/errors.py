@@ -90,7 +90,7 @@ class Problem(TarkitError):
     """A defect of an archive.
 
     `name` is one of `tarkit.problems.PROBLEMS`, `offset` a position in the (decompressed) archive in bytes. One that
-    was made of a message alone knows the name that is in it, and no other facts.
+    was made of a message alone has the name that is in it, and no other facts.
     """
 
     def __init__(

@@ -180,7 +180,7 @@ def _lost(said: sys.UnraisableHookArgs) -> None:
     if isinstance(said.exc_value, Interrupted):
         _ending = False
         _send_again(said.exc_value.signum)
-    elif said.exc_value is None or describe_limit(said.exc_value) is None:  # else the error itself is told of
+    elif said.exc_value is None or describe_limit(said.exc_value) is None:  # else the error itself is reported
         sys.__unraisablehook__(said)
 
 

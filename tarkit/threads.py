@@ -27,7 +27,7 @@ _origin = os.getpid()
 
 
 def mark_native_threads() -> None:
-    """Record that a library has started threads that Python does not know, and that do not end."""
+    """Record that a library has started threads that `threading` does not list, and that do not end."""
     global _native  # noqa: PLW0603
     if not _native:
         os.register_at_fork(after_in_child=_note_copy)
@@ -141,7 +141,7 @@ def call_interruptibly(work: Callable[[], Result]) -> Result:
 
 
 def has_threads() -> bool:
-    """Return whether this process has other threads than the one that asks."""
+    """Return whether this process has other threads than the current one."""
     return _native or threading.active_count() > 1
 
 

@@ -119,7 +119,7 @@ class CheckOptions(Options):
 
     Attributes:
         allowed: the problems that are notes.
-        json, list_bad: what the command prints.
+        json, list_bad: the format that the command prints.
     """
 
     json: bool = row("Output", "--json", default=False, help="Print one JSON object a line.")
@@ -213,9 +213,9 @@ class ShardsCheck:
     Args:
         run: counts samples, bytes, shards and findings, and shows progress.
         locations: the shards.
-        options: what is checked.
+        options: the checks to make.
         others: those of `same_as`.
-        names: what the two sets are called in messages.
+        names: names of the two sets in messages.
         storage: how the URLs of the manifest and of the table of keys are reached.
 
     Attributes:

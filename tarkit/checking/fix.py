@@ -111,7 +111,7 @@ class Fix:
             stack.push(self._end_copy)
 
     def _end_copy(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Complete the one copy of all; there is none if an input could not be read, and no other has an entry."""
+        """Complete the single copy; no file is made if an input could not be read and no other input has an entry."""
         assert self._copy is not None
         if kind is None and (not self._unread or any(tally.entries for tally in self.tallies)):
             self._copy.close()

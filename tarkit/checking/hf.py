@@ -124,7 +124,7 @@ class HfContents:
 
 
 def type_of(value: Any) -> Type:
-    """Return the type of a JSON value. Raises Misfit for one that the library cannot have."""
+    """Return the type of a JSON value. Raises Misfit for a type that the library lacks."""
     if isinstance(value, list):
         item: Type = None
         for element in value:
@@ -186,7 +186,6 @@ def check_fit(kind: Type, value: Any) -> None:
 
 
 def _equal_as(kind: type, value: Any) -> bool:
-    """Return whether a value is equal to what it is converted to."""
     if isinstance(value, (list, dict)) or isinstance(value, str) != (kind is str):
         return False
     try:

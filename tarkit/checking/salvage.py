@@ -101,7 +101,7 @@ class Salvage:
         bad: the problems of samples that are left out, by key and number of the archive.
         entries: the number of entries.
         unread: the number of entries that depend on a global PAX header.
-        cut: the archive ends early, so that nobody knows what else was in it.
+        cut: the archive ends early; the rest of its content is unknown.
     """
 
     def __init__(self, source: Source, allowed: Container[str] = ()) -> None:

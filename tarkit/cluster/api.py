@@ -93,7 +93,7 @@ def write_on_cluster(
         spill: a directory that all workers share, or a URL; what is written there is removed at the end.
         count, size, size_rule, force, compress, fsync: as for `Dataset.split`.
         memory: bytes that one task holds; 1 GB by default.
-        resources: what a task takes of a worker, such as `{"memory": 2e9}`.
+        resources: the resources that a task takes of a worker, such as `{"memory": 2e9}`.
         storage_options: how URLs of the output and of the spill are reached.
 
     Returns:

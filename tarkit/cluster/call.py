@@ -23,13 +23,13 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class TaskContext:
-    """What all tasks of a run have in common.
+    """Context that all tasks of a run share.
 
     Attributes:
         spill: the spill.
         memory: bytes that a task may hold.
         tmpdir: the directory of temporary files on the workers, if the user has named one.
-        ordering: what is done; its archives have no locations.
+        ordering: the ordering to do; its archives have no locations.
     """
 
     spill: Spill

@@ -53,7 +53,7 @@ class KeyPlace(NamedTuple):
 
 @dataclass
 class SpanFigures:
-    """What the client keeps of a span.
+    """Figures of a span, as the client keeps them.
 
     Attributes:
         samples, records: how many samples it has, and records, of which some may be joined.

@@ -1,4 +1,4 @@
-"""What can be ordered on a cluster, and how the work is divided into tasks."""
+"""Orderings that a cluster can do, and their division into tasks."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _check_policy(policy: Policy) -> None:
 
 
 def _by_key(order: Order) -> bool:
-    """Return whether samples of one key have one rank, and others have others."""
+    """Return whether equal keys have equal ranks, and different keys different ranks."""
     key = order.key
     if not isinstance(key, SortKey):
         return False

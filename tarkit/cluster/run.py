@@ -18,12 +18,12 @@ Words of this package:
 - group: inputs that are neighbours; one task of scatter sorts them.
 - rank: bytes by which samples are compared.
 - span: a range of the order, from one rank to another ("range of the order" in messages); one task merges its lists.
-- section: what the list of a group says of one span, of the strays, or of one key part.
+- section: the part of the list of a group for one span, for the strays, or for one key part.
 - key part: the keys with one remainder of their checksum; one task compares them.
 - record: one sample in the order of a span. Samples of one key that are joined have a record each.
 - block: samples that are neighbours in the file of a group; one task of write reads them.
 - stray: an entry without a key. All of them come before the first sample.
-- piece: what one task of write leaves in the spill where the output is one archive.
+- piece: the file that one task of write leaves in the spill where the output is one archive.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ MOMENT = 0.2  # seconds: a task that has seen that the run goes on gives its sha
 
 @dataclass
 class ClusterOutcome:
-    """What a run on a cluster wrote, and the passes that it took: name, tasks and seconds of each."""
+    """Counts of a run on a cluster, and its passes: name, tasks and seconds of each."""
 
     samples: int = 0
     sums: SampleSums = field(default_factory=SampleSums)
@@ -92,7 +92,7 @@ def order_on_cluster(
         runner.run.policy.strict |= ONE_ARCHIVE
     try:
         spill.begin()
-        return _OrderingRun(ordering, output, runner, division).run()
+        return _OrderingPasses(ordering, output, runner, division).run()
     finally:
         _remove(spill, runner.run)
 
@@ -105,8 +105,8 @@ def _remove(spill: Spill, run: Run) -> None:
         run.warn(f"{spill.shown}: the spill could not be removed: {error}")
 
 
-class _OrderingRun:
-    """The passes of one run: the figures that each pass leaves for the next."""
+class _OrderingPasses:
+    """The passes of an ordering: the figures that each pass leaves for the next."""
 
     def __init__(
         self, ordering: Ordering, output: Output | ShardsOutput, runner: PassRunner, division: TaskDivision

@@ -99,7 +99,7 @@ class SampleSums:
 
 
 class GroupFigures(NamedTuple):
-    """What the client keeps of a group: the sums of its samples and of its entries without a key, and numbers.
+    """Figures of a group, as the client keeps them: sums of its samples and of its entries without a key, and counts.
 
     `joined` samples were joined to others, `left_out` had no rank; `dropped` were left out for a problem. `sections_at`
     is where the table of sections begins in its list.

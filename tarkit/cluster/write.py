@@ -88,7 +88,7 @@ class WriteItem(NamedTuple):
 
 @dataclass
 class WriteResult:
-    """What was written: the sums of the samples and of the entries without a key, and the shards, or the piece."""
+    """Result of a task: the sums of the samples and of the entries without a key, and the shards, or the piece."""
 
     sums: SampleSums = field(default_factory=SampleSums)
     strays: SampleSums = field(default_factory=SampleSums)
@@ -187,7 +187,6 @@ class _Blocks:
         return BlockReader(self.spill, group, start, stop, self.run.tmpdir)
 
     def _strays(self) -> Iterator[TarSample]:
-        """Yield the entries without a key of each group."""
         if not self.item.strays:
             return
         for group, (sections_at, has) in enumerate(read_groups(self.spill, self.item.group_table)):

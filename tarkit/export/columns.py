@@ -135,8 +135,8 @@ class Table:
         Args:
             columns: the columns; None for the default columns.
             samples: the samples.
-            policy: what to do about problems.
-            on_missing: what to do about samples that lack a column; those of default columns are kept.
+            policy: decides about problems.
+            on_missing: the treatment of samples that lack a column; default columns may be missing.
             key: add a column of keys if there is none.
         """
         self.outside, self.example = 0, ""

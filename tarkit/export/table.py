@@ -34,7 +34,7 @@ class TableOptions(Options):
     """The options of `Dataset.table` and the command `tsv`.
 
     Attributes:
-        on_missing: what to do about a sample that has nothing for a column.
+        on_missing: the treatment of a sample that has nothing for a column.
         parsed: the columns; None: the first sample says which there are.
     """
 

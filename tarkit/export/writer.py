@@ -63,7 +63,7 @@ def as_bytes(value: Any) -> bytes:
 
 
 def _with_bom(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield lines; before a first one that begins with a BOM another one, since a reader removes the first."""
+    """Yield lines; a BOM precedes a first line that begins with a BOM, since a reader removes one."""
     first = next(lines, None)
     if first is not None:
         yield (BOM if first.startswith(BOM) else b"") + first

@@ -70,7 +70,7 @@ def extract(
 
     Raises:
         TarkitError: files of these names are there, and no `force`.
-        Problem: `unsafe-name`, unless the policy skips it: what is unsafe is never extracted.
+        Problem: `unsafe-name`, unless the policy skips it: an unsafe entry is never extracted.
     """
     directory, force = options.directory, options.force
     policy = run.policy

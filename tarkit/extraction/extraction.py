@@ -32,7 +32,7 @@ class Extraction:
 
     Attributes:
         directory: the directory.
-        policy: what to do about problems.
+        policy: decides about problems.
         time: the modification time of the files in nanoseconds; None for now, -1 for that of the entry.
         files, written: how many files were written, and their size in bytes.
         existing: after `plan`, how many of the files exist already.

@@ -1,6 +1,6 @@
 """Get one sample by its key, or the content of one field: the first in the order of the inputs.
 
-An index next to a shard is used to find the sample, if it is believed (see `tarkit.indexing.lookup`).
+An index next to a shard is used to find the sample, if it matches the shard (see `tarkit.indexing.lookup`).
 """
 
 from __future__ import annotations

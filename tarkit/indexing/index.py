@@ -192,7 +192,7 @@ class ShardIndexes:
     def verify(self) -> Iterator[str]:
         """Yield the faults of existing indexes; without formats, of all indexes that exist.
 
-        Raises TarkitError when there is none.
+        Raises TarkitError when no index exists.
         """
         processes, formats = self.options.processes, self.formats
         if not formats and any(location.kind == "url" for location in self.locations):

@@ -29,7 +29,7 @@ class IndexedDataset(Sequence[Sample]):
     """Samples by number and by key: `len(data)`, `data[3]`, `data[-1]`, `data["a/17"]`, `"a/17" in data`.
 
     To make one reads the headers of all shards, which have to be plain archives in regular files, or objects of stores
-    that send parts; of an object an index beside it is read instead if it is believed (see
+    that send parts; of an object an index beside it is read instead if it matches the shard (see
     `tarkit.indexing.lookup`). It takes about 150 bytes of memory a sample. Looking a sample up reads its bytes alone.
 
     It can be pickled, for workers in other processes: the shards are opened again, and must not have changed. To decode
@@ -74,7 +74,7 @@ class IndexedDataset(Sequence[Sample]):
         self._stops.append(stop)
 
     def _add_by_index(self, source: WindowSource, run: Run) -> bool:
-        """Add the samples of an object by an index beside it; return False if there is none to be trusted."""
+        """Add the samples of an object by an index beside it; return False if no index matches the object."""
 
         def report(index: IndexFile, reason: lookup.Stale) -> None:
             tell = run.note if isinstance(reason, lookup.Unreadable) else run.warn

@@ -1,6 +1,6 @@
-"""Find a sample by its key with an index of the shard, if the index is believed; else the caller reads the shard.
+"""Find a sample by its key with an index of the shard, if the index matches it; else the caller reads the shard.
 
-An index is believed if it is not older than the shard, where both have times, if the shard has the length of an archive
+An index matches if it is not older than the shard, where both have times, if the shard has the length of an archive
 that ends with the last sample of the index, and if its first entry is that of the index. The sample that is returned is
 always read from the shard itself, and has the requested key and the listed fields; the entry before it is looked at,
 which may have become its first field since. A key that the index of a file lacks
@@ -46,7 +46,7 @@ class Unreadable(Stale):
 
 
 class Lookup(NamedTuple):
-    """What an index says of a key.
+    """The row of a key in an index, or its absence.
 
     Attributes:
         row: the row of the sample with the key; None if the index does not list the key.
@@ -77,7 +77,7 @@ def look_up(source: WindowSource, index: IndexFile, key: bytes, parsing: threadi
 
     Raises:
         FileNotFoundError: there is no such index.
-        Stale: the index is not believed.
+        Stale: the index does not match the shard.
     """
     try:
         data = _read_index(index, source)
@@ -161,7 +161,7 @@ def sample_of(answer: Lookup, source: WindowSource, policy: Policy, moves: bool)
 def covered(
     source: WindowSource, report: Callable[[IndexFile, Stale], None]
 ) -> tuple[IndexFile, list[IndexRow]] | None:
-    """Return the index of an object that lists all entries of it, and its rows; None if none is believed.
+    """Return the index of an object that lists all entries of it, and its rows; None if none matches.
 
     `report` is called with an index that does not match, or cannot be read, and the reason.
     """

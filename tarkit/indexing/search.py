@@ -26,7 +26,7 @@ AHEAD = 16
 
 
 class _Answer(NamedTuple):
-    """What the next index of a shard says of the key; the last answer, without an index, is the shard itself.
+    """Answer of the next index of a shard about the key; the last answer, without an index, is the shard itself.
 
     Attributes:
         source: the shard.
@@ -65,7 +65,7 @@ class KeySearch:
 
         Args:
             key: the key.
-            policy: what to do about problems of the sample; its `warn` gets those of indexes.
+            policy: decides about problems of the sample; its `warn` gets those of indexes.
             moves: whether the sample is copied to another archive.
             tmpdir: the directory of temporary files.
             cache: the directory of the cache for objects whose options name none, if there is one.
@@ -103,7 +103,7 @@ class KeySearch:
         """Begin to look at an object in a thread; return what waits for the end. Others are opened in their turn."""
         chosen = connect.options_of(location.options).cache
         cached = bool(self._cache if chosen is None else chosen)  # to open an object is to fetch all of it
-        if location.kind != "url" or cached or codec_by_suffix(location.text):  # what is compressed is a stream
+        if location.kind != "url" or cached or codec_by_suffix(location.text):  # a compressed object is a stream
             return look
         return ThreadCall(look).result
 

@@ -23,7 +23,7 @@ def faults(
     Args:
         location: the shard.
         files: its indexes.
-        policy: what to do about problems of the shard.
+        policy: decides about problems of the shard.
         tmpdir: the directory of temporary files.
         count: whether the shard is read even if none of its indexes is there.
 

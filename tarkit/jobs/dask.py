@@ -66,7 +66,7 @@ def connect_cluster(
 
     Args:
         address: of a scheduler, such as `tcp://host:8786`; `"local"` starts workers here; or a `distributed.Client`.
-        resources: what a job takes of a worker.
+        resources: the resources that a job takes of a worker.
         jobs: how many workers are started here; 0 is one per CPU.
         warn: called with a text while there are no workers.
 
@@ -125,7 +125,7 @@ class Cluster:
     Args:
         client: the client of Dask.
         address: for messages.
-        resources: what a job takes of a worker.
+        resources: the resources that a job takes of a worker.
         owned: is called after the client has been closed; None: the client belongs to the caller.
         warn: called with a text while there are no workers.
     """
@@ -217,9 +217,9 @@ class Cluster:
             jobs: are taken when there is room.
 
         Raises:
-            TarkitError: an error of a job that is neither TarkitError nor OSError, told with the name of the job.
+            TarkitError: a job raised another error than TarkitError and OSError; the message names the job.
         """
-        run, numbers, todo = uuid.uuid4().hex, count(), iter(jobs)
+        run_id, numbers, todo = uuid.uuid4().hex, count(), iter(jobs)
         pending: deque[tuple[str, Any]] = deque()  # names of jobs and their futures
         looked, room = -REFRESH, 0
         packed = _packed(partial(_do_job, work, errors.command_line))
@@ -228,7 +228,7 @@ class Cluster:
                 if time.monotonic() - looked >= REFRESH:
                     looked, room = time.monotonic(), WINDOW * (self.slots() or FEWEST)
                 if 2 * len(pending) <= room and (batch := list(islice(todo, room - len(pending)))):
-                    keys = [f"tarkit-task-{run}-{next(numbers)}" for _ in batch]
+                    keys = [f"tarkit-task-{run_id}-{next(numbers)}" for _ in batch]
                     futures = self.submit([(_call, (packed, job)) for job in batch], keys, calls=False)
                     pending.extend(zip(map(_name_of, batch), futures, strict=True))
                 if not pending:
@@ -312,7 +312,6 @@ def _name_of(job: Any) -> str:
 def _do_job(
     work: Callable[[Any], Iterator[Any]], command_line: Mapping[str, str] | None, job: Any
 ) -> tuple[list[Any], TarkitError | OSError | None]:
-    """Do a job on a worker; return its results, and the error that ended it."""
     errors.command_line = command_line
     results: list[Any] = []
     try:
@@ -323,7 +322,6 @@ def _do_job(
 
 
 def _until_error(outcome: tuple[list[Any], TarkitError | OSError | None]) -> Iterator[Any]:
-    """Yield the results of a job; raise the error that ended it."""
     results, error = outcome
     yield from results
     if error is not None:
@@ -358,7 +356,7 @@ class DaskExecutor(JobExecutor):
         self._timeout = timeout
         self._relay = relay
         self._tmpdir = tmpdir
-        self._run = uuid.uuid4().hex
+        self._run_id = uuid.uuid4().hex
         self._directory = os.getcwd()
         self._futures: dict[Any, tuple[Any, ValueJob, int]] = {}  # futures, jobs and attempts
         self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -377,8 +375,8 @@ class DaskExecutor(JobExecutor):
     def submit(self, job: ValueJob, attempt: int) -> None:
         """Submit a job. A call is pickled."""
         sent = replace(job, reads=dict, call=None if job.call is None else PickledCall(_packed(job.call)))
-        key = f"tarkit-job-{self._run}-{next(self._numbers)}"
-        arguments = (self._run, sent, self._timeout, attempt, self._directory)
+        key = f"tarkit-job-{self._run_id}-{next(self._numbers)}"
+        arguments = (self._run_id, sent, self._timeout, attempt, self._directory)
         [future] = self._cluster.submit([(run_on_worker, arguments)], [key], job.call is not None)
         self._futures[future.key] = future, job, attempt
         future.add_done_callback(self._done.put)
@@ -423,7 +421,7 @@ class DaskExecutor(JobExecutor):
             return
         try:
             client.cancel([future for future, _, _ in futures.values()])
-            client.sync(client._run, wait_for_end, self._run, on_error="ignore", callback_timeout=DRAIN)
+            client.sync(client._run, wait_for_end, self._run_id, on_error="ignore", callback_timeout=DRAIN)
         except (OSError, RuntimeError):  # a timeout is an OSError
             pass
         while not self._done.empty():

@@ -1,4 +1,4 @@
-"""What runs on a worker of Dask: jobs as processes of their own, and tasks in a thread of the worker.
+"""Work on a worker of Dask: jobs as processes of their own, and tasks in a thread of the worker.
 
 Dask does not end a function that runs. So a job looks several times a second whether its result is still wanted: the
 client may have cancelled it or be gone, and the worker may be closing. If not, its processes are ended. When the
@@ -35,7 +35,7 @@ class WorkerMismatch(TarkitError):
 
 
 class _Unwanted(Exception):
-    """Nobody wants the result of this job any more."""
+    """The client has cancelled the job."""
 
 
 _running: Counter[str] = Counter()  # jobs of each run on this worker

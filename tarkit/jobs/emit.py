@@ -29,7 +29,7 @@ WORDS = 1 << 20  # bytes of a command line; etcd keeps objects of up to 1.5 MiB,
 SERIES = ("extract", "split", "shard")  # commands that write more than one file
 
 _NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # which JSON has as they are
-_NO_FILE = re.compile(r"[;\\\x00-\x1f\x7f]|^~|[ &]$|\(.*\)$")  # names that GNU make 4.3 cannot be told of
+_NO_FILE = re.compile(r"[;\\\x00-\x1f\x7f]|^~|[ &]$|\(.*\)$")  # names that a makefile cannot have (GNU make 4.3)
 _MANY = re.compile(r"[*?[]|::")
 _PLAIN = re.compile(r"[\w.:/@%+=][\w.:/@%+=-]*")
 _MAKE = str.maketrans({"$": "$$", "=": "$(EQUALS)", **{sign: f"\\{sign}" for sign in " #:*?["}})
@@ -41,7 +41,7 @@ class JobArray:
 
     Attributes:
         command: the command of tarkit.
-        words: what follows it; values are the same wherever and whenever it runs.
+        words: its other arguments; values are the same wherever and whenever it runs.
         total: the number of values.
         elements: at most so many.
         slots: jobs at a time in an element; 0 for one per CPU.
@@ -72,7 +72,7 @@ class JobArray:
         """Return the words that an element has for itself: its part, its journal.
 
         Args:
-            number: what stands for its number.
+            number: the text in place of its number.
             spelled: returns a piece of a word for the engine.
         """
         start, suffix = os.path.splitext(self.journal or f"{self.name}.jsonl")
@@ -173,7 +173,7 @@ def makefile(command: str, jobs: Iterable[ValueJob], retries: int, timeout: floa
         timeout: seconds after which a job is ended.
 
     Raises:
-        Usage: make cannot be told the name of a file.
+        Usage: a makefile cannot have the name of a file.
     """
     options = ["--job-retries", str(retries)] if retries else []
     options += ["--job-timeout", f"{timeout:g}"] if timeout else []
@@ -199,7 +199,7 @@ def _is_plain(job: ValueJob) -> bool:
 
 
 def _target(job: ValueJob) -> str | None:
-    """Return the file that a job writes, and that is whole if it is there; None if there is none, or more."""
+    """Return the file that a job writes, complete if it exists; None if a job writes no file, or several."""
     if not _is_plain(job) or job.steps[0][1] in SERIES or len(job.outputs) != 1:
         return None
     [name] = job.outputs

@@ -23,7 +23,7 @@ PULSE = 0.2  # seconds between two calls of `progress`
 
 
 class JobExecutor(Protocol):
-    """What runs jobs.
+    """An executor: runs jobs.
 
     Attributes:
         slots: how many jobs are submitted at a time; it may change.
@@ -53,7 +53,7 @@ class JobFailure(NamedTuple):
 
 @dataclass
 class JobSummary:
-    """What became of the jobs.
+    """Counts of jobs by their outcome.
 
     Attributes:
         done: how many succeeded.
@@ -63,7 +63,7 @@ class JobSummary:
         retried: attempts after a failure.
         unknown: how many jobs that a journal has as done were not left out, since something cannot be compared.
         halted: whether jobs were left because one failed.
-        samples, bytes: what the jobs that succeeded wrote, as far as they say.
+        samples, bytes: the output of the jobs that succeeded, as far as they report it.
         failures: the first of the failures.
         seconds: how long it took.
     """
@@ -99,30 +99,30 @@ def run_jobs(
     """Run jobs, and return what became of them.
 
     Args:
-        jobs: are taken when there is room for another.
-        executor: runs them; whatever ends this function, it is told to cancel what still runs.
+        jobs: an iterator, which is advanced when there is room for another job.
+        executor: runs them; running jobs are cancelled whatever ends this function.
         retries: how often a job that failed is tried again.
         halt: after a failure: end when the running jobs are done, end them now, or never.
         journal: knows what is done, and records attempts.
         progress: called when something has changed, and several times a second.
         write_stdout: called with what jobs wrote to stdout.
     """
-    run = _JobRun(iter(jobs), executor, retries, halt, journal, write_stdout)
+    loop = _JobLoop(iter(jobs), executor, retries, halt, journal, write_stdout)
     try:
-        while run.start() or run.running:
+        while loop.start() or loop.running:
             for job, outcome in executor.wait(PULSE):
-                run.take(job, outcome)
-            if halt == "now" and run.summary.halted:
-                run.cancel()
-            progress(run.summary)
-        progress(run.summary)
-        return run.summary
+                loop.take(job, outcome)
+            if halt == "now" and loop.summary.halted:
+                loop.cancel()
+            progress(loop.summary)
+        progress(loop.summary)
+        return loop.summary
     finally:
         executor.cancel()
 
 
 @dataclass
-class _JobRun:
+class _JobLoop:
     jobs: Iterator[ValueJob]
     executor: JobExecutor
     retries: int

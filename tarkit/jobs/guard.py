@@ -26,7 +26,7 @@ class ProcessGuard:
         os.close(read)
 
     def began(self, process: int | bytes) -> None:
-        """Take note of a process, which leads its group; or of the mark of a job that is about to begin."""
+        """Record a process, which leads its group; or the mark of a job that is about to begin."""
         self._tell(b"+%b\n" % _word(process))
 
     def ended(self, processes: Iterable[int | bytes]) -> None:

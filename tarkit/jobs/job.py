@@ -33,7 +33,7 @@ class ValueJob:
     """One job. It can be pickled, if its call can.
 
     Attributes:
-        value: what it is done for.
+        value: the value that it is done for.
         steps: command lines, each of which reads what the one before it writes.
         inputs, outputs: the files and URLs that it reads and writes, as far as they are known.
         reads: returns the state of what it reads, for a journal.
@@ -85,12 +85,12 @@ class JobOutcome:
     Attributes:
         status: 0 if it succeeded; of a signal its negative number.
         seconds: how long it took.
-        samples, bytes: what it wrote, if the last step is one of tarkit and says so.
+        samples, bytes: the size of its output, if the last step is a command of tarkit, which reports it.
         attempt: its number, from 1.
         host: the machine.
         start: when it began, in UTC.
         tail: the last lines of its stderr.
-        output: what it wrote to stdout, if it succeeded.
+        output: the bytes that it wrote to stdout, if it succeeded.
     """
 
     status: int

@@ -112,7 +112,7 @@ class JobJournal:
 
     Args:
         path: the file.
-        resume: whether a journal that is there is continued; one that is not there is begun.
+        resume: whether an existing journal is continued; a missing one is begun.
 
     Raises:
         Usage: there is a journal, and no `resume`; or another run writes to it.

@@ -92,7 +92,7 @@ def map_shards(
         jobs: how many at a time; 0 is one per CPU, or two for each thread of the workers of `dask`.
         dask: the address of the scheduler of a Dask cluster that does the work, `"local"`, or a `distributed.Client`.
             Workers must have tarkit of this version, the same Python, and this working directory.
-        dask_resources: what a job takes of a worker of Dask, such as `{"GPU": 1}`.
+        dask_resources: the resources that a job takes of a worker of Dask, such as `{"GPU": 1}`.
         retries: how often a job that failed is tried again.
         halt: after a failure: `"soon"` ends when the running jobs are done, `"now"` ends these, `"never"` goes on.
         journal: a file that records each job.

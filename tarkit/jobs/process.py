@@ -75,7 +75,7 @@ class RunningJob:
         copies: how copies of this process are made, if they can be.
 
     Attributes:
-        mark: what the environments of its processes have.
+        mark: the value of a variable in the environments of its processes.
         programs: the processes of its steps.
         limit: the time of `time.monotonic` at which it is ended.
     """

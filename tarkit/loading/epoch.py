@@ -98,7 +98,7 @@ class Shards:
 
     @property
     def items(self) -> int:
-        """What is divided among the workers: shards, or samples."""
+        """The units that are divided among the workers: shards, or samples."""
         return self.count if self._index is None else len(self._index)
 
     def order(self, epoch: int, place: WorkerPlace) -> Iterable[int]:
@@ -245,7 +245,6 @@ class EpochReader:
             yield self._again.popleft()
 
     def _open(self, shard: int, position: Position, run: Run) -> Cursor:
-        """Open a shard at a position."""
         if self._settings.full:
             return self._shards.open_index(self._start.epoch, self._place, position, run)
         return self._shards.open(shard, position, run, self._marks)

@@ -1,4 +1,4 @@
-"""The numbers of epochs for worker processes, which know neither each other nor how often others were started."""
+"""The numbers of epochs for worker processes, which do not share memory, and are started any number of times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SET = -2  # in place of a group: a setting of the epoch
 
 
 class Setting(NamedTuple):
-    """What a process knows of `set_epoch`: how often it was called, and the epoch that begins after the latest call."""
+    """State of `set_epoch` in a process: how often it was called, and the epoch that begins after the latest call."""
 
     number: int
     epoch: int

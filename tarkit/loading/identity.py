@@ -48,7 +48,7 @@ class OpenedMarks(dict[int, str]):
 
 
 class ShardFiles:
-    """What the names, sizes and times of shards say, when a loader is made.
+    """Names, sizes and times of shards when a loader is made.
 
     Attributes:
         names: a hash of the names of all shards and of the sizes of files. The directory that all files are in does not
@@ -81,7 +81,7 @@ def mark_of(location: Location, source: Source) -> str | None:
 
 
 def find_changed(locations: Sequence[Location], marks: Marks, *, files: bool) -> Location | None:
-    """Return a shard that does not have its mark; None if there is none. Without `files` only objects are compared."""
+    """Return a shard that does not have its mark, None if all have it. Without `files` only objects are compared."""
     for number, mark in marks.items():
         location = locations[number]
         if files and location.kind == "path" and _mark_of_file(location.text) != mark:

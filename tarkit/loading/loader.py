@@ -94,7 +94,6 @@ class Loader(Iterable[Any]):
         self._reader: EpochReader | None = None
 
     def _find_place(self) -> WorkerPlace:
-        """Return the place of this process."""
         return find_place(*self._given_place)
 
     @property
@@ -215,7 +214,6 @@ class Loader(Iterable[Any]):
             raise Usage("the position is that of other shards: names or sizes of files differ", hint)
 
     def _next(self) -> Progress:
-        """Return the begin of the next iteration."""
         return Progress(self._epoch, self._settings.epochs, self._epoch + self.epochs)
 
     def _identity(self) -> dict[str, Any]:
@@ -234,7 +232,7 @@ class Loader(Iterable[Any]):
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied to another process: all but an iteration.
 
-        The node is that of this process if torch.distributed has told it, which a worker process does not know.
+        The node is that of this process by torch.distributed, if it is initialised; it is not in a worker process.
         """
         place = self._given_place
         if place[0] is None and (node := find_process_group()) is not None:

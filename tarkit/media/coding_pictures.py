@@ -42,7 +42,7 @@ _DEEP = ("I", "F")  # the first letter of modes whose values are not bytes: to c
 
 
 class PictureForm(NamedTuple):
-    """What a picture is decoded to: an image or array of a library, converted to a mode (None: as it is)."""
+    """Form of a decoded picture: an image or array of a library, converted to a mode (None: unchanged)."""
 
     library: str
     mode: str | None

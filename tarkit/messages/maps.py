@@ -1,4 +1,4 @@
-"""Maps: what a sample is in a message, and their encodings.
+"""Maps, which are samples in messages, and their encodings.
 
 A map has the key of the sample under `__key__`, and under the name of each field its content, as bytes. Names are text;
 a name or key that is not UTF-8 is a byte string. Other names that begin with two underscores are those of other
@@ -154,7 +154,7 @@ class _Window:
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self._source = read
         self._held = b""
-        self._at = 0  # what was read of the bytes held
+        self._at = 0  # how many of the bytes held were read
         self._taken = 0  # bytes of the current item
         self.failure: Exception | None = None  # other than that of a decoder
 

@@ -25,7 +25,7 @@ class SocketReader(MapArchive):
     """A ByteReader of the archive with the samples that come through sockets.
 
     Args:
-        address: what the URL says.
+        address: the address that the URL stands for.
         split, encode_value: as for `MapArchive`.
         tell: called with a line when senders have not come for a while.
 

@@ -28,7 +28,7 @@ class SocketSink(WriteOnlySink):
     """A sink of frames, one for each `write`.
 
     Args:
-        address: what the URL says.
+        address: the address that the URL stands for.
         tell: called with a line when receivers have not come for a while.
 
     Raises:

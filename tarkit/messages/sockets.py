@@ -52,7 +52,7 @@ _SENDING = ("push", "pub")
 
 
 class SocketAddress(NamedTuple):
-    """What a URL says.
+    """An address, as a URL describes it.
 
     Attributes:
         name: the URL, for messages.
@@ -186,8 +186,8 @@ class Link:
         socket.sndhwm = socket.rcvhwm = address.queue
         socket.immediate = 1  # nothing is queued for a receiver that is not there
         socket.maxmsgsize = LARGEST + (1 << 20)
-        socket.handshake_ivl = 5000  # milliseconds until a connection that says nothing is none of ZeroMQ
-        if address.kind == "pub":  # wait for slow receivers, and hear of each
+        socket.handshake_ivl = 5000  # milliseconds until a silent connection is closed: it is not of ZeroMQ
+        if address.kind == "pub":  # wait for slow receivers, and get an event for each
             socket.setsockopt(zmq.XPUB_NODROP, 1)
             socket.setsockopt(zmq.XPUB_MANUAL, 1)
         if address.kind == "sub":
@@ -296,7 +296,7 @@ class Sockets:
     """The sockets of a URL: one that is bound, or one for each address that is connected to.
 
     Args:
-        address: what the URL says.
+        address: the address that the URL stands for.
         tell: called with a line, once, when peers have not come for a while.
 
     Raises:
@@ -344,7 +344,7 @@ class Sockets:
         return max(self.address.peers, *(link.came for link in self.links), 0)
 
     def admit_no_more(self) -> None:
-        """Give nothing to receivers of pub that come from now on: they would miss the start, and not know it."""
+        """Send nothing to receivers of pub that connect from now on: they would miss the start without an error."""
         for link in self.links:
             link.look()
             link.admits = False

@@ -164,7 +164,6 @@ class MixSource:
 
 
 def _reads_once(location: Location) -> bool:
-    """Return whether an input can be read only once."""
     if isinstance(location.file, FileObjectInput):
         return not location.file.seekable
     if location.kind == "path":

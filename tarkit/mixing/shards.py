@@ -14,7 +14,7 @@ SUFFIXES = (".yaml", ".yml")
 """Suffixes of specifications."""
 
 _ORDINARY = SourceSpec("", [], None, any_order=True)
-_LISTED = ("name", "words", "allow_missing", "choose", "resample")  # what a list of shards can express
+_LISTED = ("name", "words", "allow_missing", "choose", "resample")  # settings that a list of shards can express
 
 
 def replace_specs(

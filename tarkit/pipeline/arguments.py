@@ -1,7 +1,7 @@
 """Checks of arguments of the Python API: each raises an error that names the argument, before anything is read.
 
 `check_...` takes the arguments by their names: `check_number(share=share)`. An argument of a wrong type is a TypeError,
-a value that is out of range a Usage, as on the command line. The other functions return what was given in one form.
+a value that is out of range a Usage, as on the command line. The other functions return an argument in one form.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def check_text(**arguments: str) -> None:
 
 
 def check_number(**arguments: float) -> None:
-    """Raise TypeError for a value that is not a number, and Usage for one that is not finite; a bool is none."""
+    """Raise TypeError for a value that is not a number, and Usage for NaN or infinity; a bool is not a number."""
     _require("a number", lambda value: hasattr(value, "__float__") and not isinstance(value, bool), arguments)
     for name, value in arguments.items():
         if not isfinite(value):
@@ -34,7 +34,7 @@ def check_number(**arguments: float) -> None:
 
 
 def check_whole(**arguments: int) -> None:
-    """Raise TypeError for a value that is not a whole number; a bool is none."""
+    """Raise TypeError for a value that is not a whole number; a bool is not."""
     _require("a whole number", lambda value: hasattr(value, "__index__") and not isinstance(value, bool), arguments)
 
 

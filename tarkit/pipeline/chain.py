@@ -165,7 +165,6 @@ class Archives:
 
 
 def _stdin_offset() -> int:
-    """Return the position in the file that is stdin."""
     return os.lseek(0, 0, os.SEEK_CUR)
 
 
@@ -363,7 +362,6 @@ class Chain:
         return self._with(self._origin.only(places), self._steps)
 
     def _with(self, origin: Origin, steps: tuple[Step, ...]) -> Self:
-        """Return a copy with another origin and other steps."""
         made = type(self).__new__(type(self))
         vars(made).update(vars(self), _origin=origin, _steps=steps)
         return made

@@ -202,7 +202,6 @@ class Sample(Mapping[str, bytes]):
         return contents.items() if contents else super().items()
 
     def _spelled(self, field: str) -> str | None:
-        """Return the name of a field in the archive."""
         return spelled(self.keys(), field)
 
     def _small(self) -> dict[str, bytes]:

@@ -211,8 +211,8 @@ class ShuffleBuffer(Generic[Item]):
     most `size` places.
 
     Attributes:
-        items: what is in the buffer. Between two items of `shuffle` it may be stored with the state of `random`, and a
-            new buffer with both continues.
+        items: the items in the buffer. Between two items of `shuffle` they may be stored with the state of `random`;
+            a new buffer with both continues.
         random: the random numbers.
     """
 

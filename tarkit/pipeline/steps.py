@@ -1,7 +1,8 @@
 """The steps between reading and writing samples: choose, change, order, map. Each is called once a run.
 
-`Step` is what `chain.Chain` knows of a step, `Flow` what the steps of one run share. The steps that choose, change and
-shuffle through a buffer are here; `sorting.order` has those that order all samples, `proc.map` those that process each.
+`Step` is the interface of a step to `chain.Chain`; `Flow` has the state that the steps of one run share. The steps that
+choose, change and shuffle through a buffer are here; `sorting.order` has those that order all samples, `proc.map` those
+that process each.
 """
 
 from __future__ import annotations
@@ -78,11 +79,11 @@ class Flow:
 
 
 class Step:
-    """What is done with the samples of a run between reading and writing.
+    """A step: work on the samples of a run between reading and writing.
 
     Attributes:
         name: the method of `Dataset` that adds it.
-        scope: what its results depend on: one `sample` at a time; `all` samples of the run, which it orders or counts;
+        scope: the samples that a result needs: one `sample`; `all` samples of the run, which it orders or counts;
             or `parts`, all as well, and it joins the parts of scattered samples.
         reads: `headers` if it passes on samples unchanged, and needs their headers and some values alone.
         permutes: whether all samples come out as they are, perhaps in another order.
@@ -97,7 +98,7 @@ class Step:
 
     @property
     def choice(self) -> str:
-        """What decides which samples come out, as text; empty where all do, or those without problems."""
+        """The selection of samples as text; empty where all pass, or all without problems."""
         return ""
 
     def prepare(self, inputs: InputReader, before: Sequence[Step], run: Run) -> None:
@@ -214,7 +215,6 @@ def digest(data: bytes) -> str:
 
 
 def _used(options: Select | Fields, *names: str) -> str:
-    """Return the first of these options that is used."""
     return next((name for name in names if getattr(options, name) not in (None, (), [])), "")
 
 

@@ -263,7 +263,6 @@ def _looks_like_range(name: str) -> bool:
 
 
 def _notation(name: str) -> Notation:
-    """Return the notation of the numbers in a name."""
     if _looks_like_range(name):
         return "bash"
     printf = re.search(_SIGNS["printf"], name.replace("%%", ""))

@@ -227,7 +227,6 @@ def _stream_source(
 
 
 def _open_socket(location: Location, ahead: bool, tmpdir: str | None) -> StreamSource:
-    """Open an address of ZeroMQ."""
     from tarkit.messages.receiver import SocketReader
     from tarkit.messages.sockets import parse_address
     from tarkit.samples.encoder import encode_value
@@ -278,7 +277,7 @@ class InputReader:
 
     Attributes:
         locations: the inputs.
-        policy: what to do about problems; it may change between two passes.
+        policy: decides about problems; it may change between two passes.
         tmpdir: the directory of temporary files.
         moves: samples will be written elsewhere, so that hard links and global PAX headers are checked.
         contents: all contents will be read, so that objects of stores are read as streams, and not by ranges.
@@ -329,8 +328,8 @@ class DatasetReader(InputReader):
         prefetch: the number of inputs that are opened in advance; streams are read in threads.
         spool: copy streams to temporary files, so that all inputs can be iterated over again.
         note: called with a message about the way that is taken.
-        search: called in place of opening the inputs one by one; it yields open ones to be read, and samples that it
-            found, each of which is the only one of its input.
+        search: called in place of opening the inputs one by one. Yields sources still to be read, and samples that an
+            index found.
         opened: after the iteration the number of inputs.
     """
 
@@ -395,7 +394,6 @@ class DatasetReader(InputReader):
             self.zeros = samples.zeros
 
     def _sources(self) -> Iterator[Source]:
-        """Yield the opened inputs of one pass over them."""
         self.dropped = 0  # when the pass begins: it may be prepared before another one ends
         if self._again:
             yield from self._again

@@ -82,7 +82,7 @@ def encode_value(field: str, value: Value, coder: Coder = _CODER) -> bytes:
 
     bytes are taken as they are, str is UTF-8, int and float, those of numpy too, are decimal text. Other values are
     encoded by the name of the field: json, npy, npz, pictures and so on. All but bytes are compressed for a name that
-    ends in `.gz`. A `coder` that writes pickles is for those who asked for them.
+    ends in `.gz`. A `coder` that writes pickles requires `allow_pickle`.
 
     Raises:
         TypeError: a value that has no encoding.

@@ -45,7 +45,7 @@ def parse_choices(text: str, noun: str, forms: str, separators: str) -> Iterator
 
     Args:
         text: words separated by blanks.
-        noun: what a word names, for messages.
+        noun: the kind of thing that a word names, for messages.
         forms: the valid forms of a word, for messages.
         separators: the characters between alternatives; a comma needs a new name.
 
@@ -114,7 +114,7 @@ class Fields:
         self._rekey = None if self.rekey is None else _rekeyer(self.rekey, self.base)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the options: what is made of them cannot be."""
+        """Pickle the options; objects made from them cannot be pickled."""
         return Fields, (self.keep, self.drop, self.require, self.on_missing, self.rekey, self.rename, self.base)
 
     @property
@@ -282,7 +282,6 @@ def _changed(sample: TarSample, key: bytes, chosen: list[tuple[Entry, bytes]], p
 
 
 def _assembled(sample: TarSample, key: bytes, chosen: list[tuple[Entry, bytes]]) -> TarSample:
-    """Return a sample of these entries, each with its name."""
     source, made, room = sample.source, Assembly(sample.source, sample.start), SMALL
     for entry, name in chosen:
         if name == entry.name:

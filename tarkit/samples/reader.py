@@ -101,7 +101,7 @@ class EntryChecks:
 
     Args:
         source: the archive.
-        policy: what to do about problems.
+        policy: decides about problems.
         moves: samples will be written elsewhere, so that hard links and global PAX headers are checked.
 
     Raises:
@@ -396,7 +396,7 @@ class SampleReader:
 
     Args:
         source: the archive.
-        policy: what to do about problems.
+        policy: decides about problems.
         moves: samples will be written elsewhere, so that hard links and global PAX headers are checked.
         gather: the parts of scattered samples are put together later, so that a key may occur again.
         pos: where to start: the offset of an entry.
@@ -613,7 +613,6 @@ class SampleReader:
             sample.stop = more[-1].stop
 
     def _next_entry(self, sample: TarSample) -> Raw | None:
-        """Return the next entry, None at the end of the archive."""
         while True:
             try:
                 return next(self._entries, None)

@@ -405,7 +405,6 @@ def _of_field(word: str, field: str) -> Callable[[View], Any] | None:
 
 
 def _pixels(view: View, field: bytes, raw: Raw) -> tuple[int, int]:
-    """Return width and height of a picture."""
     located = view.located(field, raw)
     start, size = located.data, located.size
     source = view.sample.source

@@ -18,7 +18,7 @@ _FLIP = bytes(range(255, -1, -1))
 _NUMBER = re.compile(rb"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,18}))?")
 _INTEGER = re.compile(rb"[+-]?[0-9]+")
 _SPECIAL = re.compile(rb"([+-]?)(?:(inf(?:inity)?)|nan)", re.IGNORECASE)
-_RUN = re.compile(rb"[0-9]+")
+_DIGITS = re.compile(rb"[0-9]+")
 _NEAR = 100  # exponents up to here take one byte
 _WHITE = b" \t\r\n\f\v"
 _BEGIN = b"+-.0123456789" + _WHITE  # of a number
@@ -84,10 +84,10 @@ def real(raw: bytes) -> bytes | None:
 
 def natural(raw: bytes) -> bytes:
     """Return the code of bytes with runs of digits by value: img9 < img10. Equal ones (7, 07) compare by bytes."""
-    return text(_RUN.sub(_run, raw)) + text(raw)
+    return text(_DIGITS.sub(_digits, raw)) + text(raw)
 
 
-def _run(match: re.Match[bytes]) -> bytes:
+def _digits(match: re.Match[bytes]) -> bytes:
     digits = match[0].lstrip(b"0")
     length = len(digits)
     return b"0" + (bytes((length,)) if length < 255 else b"\xff" + length.to_bytes(8, "big")) + digits

@@ -1,6 +1,6 @@
 """Sort keys: the rank of a sample as bytes, from the fields that the user names.
 
-A field is what `values` knows: the content of a field, a path into its JSON, `size`, `size.FIELD` and so on; or
+A field is as in `values`: the content of a field, a path into its JSON, `size`, `size.FIELD` and so on; or
 `__key__`.
 """
 
@@ -69,7 +69,7 @@ class SortKey:
         self.wanted = self._field if self._names[0].is_field else None  # whose contents batches bring
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the options: what is made of them cannot be."""
+        """Pickle the options; objects made from them cannot be pickled."""
         return SortKey, (self.fields, self.type, self.reverse)
 
     def __call__(self, sample: TarSample, ordinal: int = 0) -> bytes | None:
@@ -143,7 +143,6 @@ class SortKey:
         return encoding.reverse(rank) if self.reverse else rank
 
     def _code(self, name: Name, view: View) -> bytes:
-        """Return the code of one value."""
         type_, of_key = self.type, name.text == "__key__"
         value = view.sample.key or b"" if of_key else name.cell(view, CONTENT_LIMIT)
         if type(value) is int:

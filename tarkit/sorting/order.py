@@ -32,7 +32,7 @@ class Order(Step):
     """An order of samples: by a key, or random.
 
     Attributes:
-        key: what gives the ranks, and says what to do about samples that have none; None for a random order.
+        key: gives the ranks, and decides about samples without a rank; None for a random order.
         random: the random order.
         memory: bytes that may be held; None: a quarter of the machine's.
         gathers: whether parts of a sample that are scattered come together; parts in two inputs are joined only if the
@@ -82,14 +82,13 @@ class Order(Step):
             distinct=key is None and flow.keys_may_repeat,
             contents=flow.inputs.contents,
         )
-        flow.keys_may_repeat = sorter.distinct  # what is sorted by a key and has one key is one sample
+        flow.keys_may_repeat = sorter.distinct  # sorted by key, entries of one key are one sample
         flow.is_repeated = lambda: sorter.repeated
         # the sorter checks its files after the last sample; once more when the output has copied that one
         flow.at_end += (sorter.unchanged, lambda: self._report(run, sorter))
         return sorter
 
     def _report(self, run: Run, sorter: Sorter) -> None:
-        """Report the numbers of samples before and after the step."""
         taken, joined, left_out, out = sorter.taken, sorter.joined, sorter.left_out, sorter.yielded
         run.dropped += left_out
         run.facts["order"] = {"in": taken, "gathered": joined, "left_out": left_out, "out": out}

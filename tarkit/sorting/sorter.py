@@ -55,7 +55,7 @@ _JOINED = "else first tarkit cat --rekey '{stem}/{key}' ... | tarkit sort -"
 OFTEN = 1 << 12  # samples between two checks of the memory used
 LONG = 1 << 8  # bytes of a rank after which memory is checked at once
 
-pack_head = Struct(HEAD.format + SHORT.format[1:]).pack  # what is between the rank and the key in a record of a file
+pack_head = Struct(HEAD.format + SHORT.format[1:]).pack  # the bytes between the rank and the key in a record of a file
 
 
 @dataclass(eq=False, repr=False)
@@ -262,7 +262,6 @@ class Sorter:
         self._keys.flush()
 
     def _taken_keys(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the ordinals and keys of all samples so far."""
         self._add()
         for _, ordinal, place, _ in chain(self._runs.records(), self._pending.records()):
             yield ordinal, key_in(place)

@@ -82,7 +82,6 @@ class Multimap:
         return (group for group in self.groups() if len(group[1]) > 1)
 
     def _divide(self) -> None:
-        """Distribute the records so far to parts."""
         self._parts = [bytearray() for _ in range(PARTS)]
         few, self._few, self._held = bytes(self._few), bytearray(), 0
         for key, value in _parsed(few):

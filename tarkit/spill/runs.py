@@ -174,7 +174,6 @@ class SortedRuns:
         yield records
 
     def _sort(self) -> None:
-        """Make a run of the latest records."""
         if self._latest:
             records, self._latest, self._unsorted = self._latest, [], 0
             records.sort()

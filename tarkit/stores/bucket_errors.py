@@ -26,7 +26,7 @@ from tarkit.stores.store import (
     proxy_login_error,
 )
 
-_TREE = "\nDebug source:\n"  # what stands between the two
+_TREE = "\nDebug source:\n"  # the text between the two
 _SOURCE = re.compile(r"^Generic \w+ error: ")
 _URL = re.compile(r"https?://\S+")
 _REQUEST = re.compile(r"Error performing ([A-Z]+) (https?://\S+)")

@@ -45,7 +45,7 @@ def _page(bucket: str, query: dict[str, str], options: StoreOptions, token: str)
     parameters = urlencode(query | ({"continuation-token": token} if token else {}))
     address = f"{bucket_address(bucket, options)}?{parameters}"
     if not options.anonymous:
-        # the slash between the address and the name of an object, here "", ends a parameter that nobody reads
+        # the slash between the address and the name of an object, here "", ends an unused parameter
         signing = replace(options, storage={**options.storage, "virtual_hosted_style_request": "true"})
         address = obstore.sign(open_at(bucket, signing, f"{address}&x-id="), "GET", "", _VALID)
     reply = send(options, "GET", address, {}, name=name)

@@ -7,7 +7,7 @@ version. So a file of another version is never used, and different objects never
 - An object is written to `NAME.part` under an exclusive lock, and renamed once all of it is on the disk. Other
   processes that want it wait for that. Locks are those of flock(2), which end with their process, however that ends:
   what a killed process leaves is a `.part` without a lock, which the next one overwrites or removes.
-- A file that is open has a shared lock. To make room, files that nobody has open are removed, those first that were
+- A file that is open has a shared lock. To make room, files that no process has open are removed, those first that were
   opened longest ago (their time of access).
 - `DIR/tarkit/` is for one user. Nobody else may write there; a link, or a file of somebody else, is never opened.
 
@@ -72,7 +72,7 @@ class ObjectCache:
         self._failed = False
 
     def open(self, remote: RemoteObject) -> CachedFile | None:
-        """Return the file with an object, which is fetched if there is none; None if it is read without the cache.
+        """Return the file with an object, fetched if it is missing; None if the object is read without the cache.
 
         Raises the errors of the store.
         """
@@ -179,7 +179,7 @@ class ObjectCache:
 
 
 class _StoreError(Exception):
-    """An OSError of the store, to be told from those of the cache."""
+    """An OSError of the store, as opposed to the cache."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error)

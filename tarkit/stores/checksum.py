@@ -44,7 +44,7 @@ class Checksum(NamedTuple):
 
 
 def named_by(headers: Mapping[str, str], whole: bool) -> Checksum | None:
-    """Return the checksum of the object that the headers of a reply name; None if there is none that is known.
+    """Return the checksum of the object that the headers of a reply name; None without one of a known kind.
 
     `whole` says that the reply has all bytes of the object.
     """

@@ -61,7 +61,10 @@ _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)
 _BEHIND = re.compile(r"bytes \*/([0-9]{1,18})")  # the Content-Range of a reply that the object ends before the range
 _HEADER = re.compile(r"[\t -~\x80-\xff]*")  # the value of a header that can be sent (RFC 9110 5.5)
 _SHOWN = 200  # characters of a reply in a message
-_NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"}  # what OpenSSL says of a reply that is not TLS, by version
+_NO_TLS = {
+    "WRONG_VERSION_NUMBER",
+    "RECORD_LAYER_FAILURE",
+}  # messages of OpenSSL for a reply that is not TLS, by version
 _MISSING = (404, 410)
 _DENIED = (401, 403)
 _TUNNEL = re.compile(r"^Tunnel connection failed: (\d{3})\b")
@@ -268,7 +271,7 @@ def range_header(start: int, stop: int | None) -> dict[str, str]:
 
 
 def number(text: str | None) -> int | None:
-    """Return the number in a header; None if there is none, or one that is no number of bytes."""
+    """Return the number of bytes in a header; None if the header is missing or invalid."""
     return int(text) if text is not None and _NUMBER.fullmatch(text) else None
 
 
@@ -276,7 +279,7 @@ def content_length(reply: BaseHTTPResponse, name: str) -> int | None:
     """Return the length of the body of a reply; None if the reply does not say it (RFC 9112 6.3).
 
     Raises:
-        TarkitError: nobody can say where the body ends; `name` is the URL for the message.
+        TarkitError: the end of the body is unknown; `name` is the URL for the message.
     """
     coding = reply.headers.get("Transfer-Encoding", "identity").lower()
     length = reply.headers.get("Content-Length")

@@ -61,7 +61,7 @@ _lookup = threading.Lock()
 
 
 class HubPath(NamedTuple):
-    """What a URL stands for.
+    """A file of the Hub, as a URL names it.
 
     Attributes:
         root: the URL up to the path of the file, as it was given.

@@ -43,7 +43,7 @@ def matching(pattern: str, options: StoreOptions | None = None) -> Iterator[str]
     for info in list_objects(pattern[: special.start()] if special else pattern, options, depth):
         if matches(info.url):
             if info.url in seen:
-                if info.size == 0:  # what consoles make for a directory
+                if info.size == 0:  # objects that consoles make for a directory
                     continue
                 raise slash_error(info.url)
             seen.add(info.url)
@@ -81,7 +81,6 @@ def _literal(text: str) -> str:
 
 
 def _translate(pattern: str) -> str:
-    """Return the regular expression of a pattern."""
     parts, at = [], 0
     for match in _PIECES.finditer(pattern):
         begins = pattern[: match.start()].endswith("/")  # a component begins here

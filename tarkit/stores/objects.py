@@ -45,8 +45,8 @@ PARTS = 4
 
 _CHUNK = 1 << 20  # bytes of a reply that are handed over at a time
 _MARK = "tarkitupload"  # the name of the metadata that has the mark of an upload; Azure takes letters alone
-_BEYOND = "Wanted range starting at"  # what obstore says of an object that ends before
-_WHOLE = "Received non-partial response"  # what obstore says of a server that ignores ranges, or does not mark them
+_BEYOND = "Wanted range starting at"  # message of obstore for an object that ends before
+_WHOLE = "Received non-partial response"  # message of obstore for a server that ignores ranges, or does not mark them
 
 
 class ObjectStore(Store):
@@ -179,7 +179,7 @@ class ObjectReply(PieceReply):
 class ObjectUpload(Upload):
     """An object that is being written: in one request if it is small, else in parts, several at a time.
 
-    The object has a mark of this upload among its metadata, by which it is known if a reply is lost.
+    The object has a mark of this upload among its metadata, by which it is recognised if a reply is lost.
 
     Args:
         url: its URL.
@@ -309,7 +309,7 @@ def _creates(bucket: str, key: str, options: StoreOptions) -> bool:
 
 
 def _before(name: str) -> str | None:
-    """Return a name that is before `name`, with few that objects have between them; None if there is none."""
+    """Return a name before `name`, with few names of objects between them; None if no such name exists."""
     last = chr(ord(name[-1]) - 1)
     return f"{name[:-1]}{last}~" if last.isascii() and last.isalnum() else name[:-1].rstrip("./") or None
 

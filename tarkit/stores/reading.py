@@ -41,7 +41,7 @@ class RemoteObject:
         url: its URL, for requests.
         name: its name for messages, without secrets.
         options: those of its requests.
-        first: how many bytes the first request asks for.
+        first: the number of bytes of the first request.
     """
 
     def __init__(self, store: Store, url: str, name: str, options: StoreOptions, first: int = FIRST) -> None:
@@ -144,7 +144,7 @@ class Transfer(ProcessBound):
         self._policy = RetryPolicy(remote.options, self._closed)
 
     def begin(self) -> Reply:
-        """Return the reply that is read; request one if there is none. Raises TarkitError once `close` was called."""
+        """Return the open reply, or request one. Raises TarkitError once `close` was called."""
         while (reply := self._reply) is None:
             self._refuse_closed()
             try:

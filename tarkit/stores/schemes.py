@@ -13,7 +13,7 @@ from tarkit.redaction import hide_secrets
 
 
 class Scheme(NamedTuple):
-    """A row of the table: what is known of a scheme before its module is imported.
+    """A row of the table: the facts about a scheme that do not need its module.
 
     Attributes:
         module: the name of its module.

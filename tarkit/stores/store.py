@@ -1,4 +1,4 @@
-"""The interface of a store: what can be done with an object, and how a request fails.
+"""The interface of a store: operations on an object, and failures of requests.
 
 A store makes single requests. `reading` and `upload` build on it what all stores share: retries, resuming at the byte
 where a connection broke, several ranges in flight, uploads that are checked.
@@ -41,7 +41,7 @@ class Info(NamedTuple):
         checksum: that of all its bytes; None if the reply does not name one that is known.
         ends: whether a connection that ends early is noticed; not of a reply without a length, whose end is that of the
             connection.
-        mark: what the upload that wrote it is called (see `Upload`), in replies to `head` of stores that keep it.
+        mark: the name of the upload that wrote it (see `Upload`), in replies to `head` of stores that keep it.
     """
 
     url: str
@@ -97,7 +97,7 @@ class Upload(Protocol):
     while others write other objects.
 
     Attributes:
-        mark: what is stored with the object, so that it is told from an equal one; None if the store keeps nothing.
+        mark: metadata that distinguish the object from an equal one; None if the store keeps none.
         version: that of the object, if the reply that completed it said so.
     """
 
@@ -110,7 +110,7 @@ class Upload(Protocol):
     def close(self) -> None:
         """Complete the object. After an error `abort` is called.
 
-        The object does not exist then; where nobody knows, or it does, the error is `Unconfirmed`.
+        The object does not exist then; if it does, or this is unknown, the error is `Unconfirmed`.
         """
 
     def abort(self) -> None:

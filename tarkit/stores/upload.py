@@ -41,7 +41,7 @@ class RemoteUpload:
         self._do(partial(self._upload.write, data))
 
     def close(self) -> None:
-        """Complete the object. After an error there is none, unless the error is `Unconfirmed`."""
+        """Complete the object. After an error it does not exist, unless the error is `Unconfirmed`."""
         if self._fresh:
             self._do(self._refuse_existing)
         self._do(self._upload.close)
@@ -78,7 +78,7 @@ class RemoteUpload:
         except FileNotFoundError as error:
             what = "the server does not find this object, although it said that it has stored it"
             raise Unconfirmed(f"{self._name}: {what}") from error
-        except Denied:  # of who may write, but not read
+        except Denied:  # of credentials that may write, but not read
             return
         except TarkitError as error:
             raise Unconfirmed(f"{error}; the object was written, and its length was not compared") from error

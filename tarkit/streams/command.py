@@ -27,7 +27,7 @@ PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
 PIPE, DEVNULL = -1, -3  # the values in subprocess
 _POLL_INTERVAL = 0.005  # seconds, where there is no pidfd
 
-# ---- Processes: what the system knows about them, and signals to them
+# ---- Processes: their state in the system, and signals to them
 
 
 def at_terminal() -> bool:
@@ -315,7 +315,7 @@ def call(text: str, **environment: str) -> int:
     """Run a command with an empty stdin, wait for it and return its status."""
     command: ShellCommand | None = None
     try:
-        with uninterrupted():  # once it runs, the except clause must know it
+        with uninterrupted():  # once it runs, the except clause needs its name
             command = ShellCommand(text, DEVNULL, environment=environment)
         return command.wait() or 0
     except BaseException:

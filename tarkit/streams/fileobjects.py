@@ -52,7 +52,7 @@ class FileObjectInput:
 
 
 class FileObjectReader(ByteReader):
-    """What one run reads a file object with; it is invalid once a later run begins to read."""
+    """Reader of a file object in one run; it is invalid once a later run begins to read."""
 
     def __init__(self, source: FileObjectInput) -> None:
         self.source = source
@@ -135,7 +135,6 @@ def _is_raw(file: BinaryIO) -> bool:
 
 
 def _wait(file: BinaryIO, event: int) -> None:
-    """Wait until an object can be read or written."""
     try:
         poll = select.poll()
         poll.register(file.fileno(), event)

@@ -100,7 +100,7 @@ def expand_inputs(
         nul: the names in the lists end with NUL and are taken literally, as `find -type f -print0` writes them.
         load: the only argument is a list (tarp's -l).
         options: how URLs are reached; None for the options of the process.
-        missing: include paths that do not exist, for who reports all of them.
+        missing: include paths that do not exist, for a caller that reports all of them.
 
     Raises:
         TarkitError: an input does not exist, or a list cannot be read.
@@ -392,7 +392,6 @@ def _url(url: str, options: StoreOptions | None, writing: bool = False) -> Locat
 
 
 def _look(path: str) -> _State:
-    """Return the type of a path."""
     try:
         return "dir" if stat.S_ISDIR(os.stat(path).st_mode) else "file"
     except (FileNotFoundError, NotADirectoryError):

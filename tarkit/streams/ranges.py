@@ -76,7 +76,7 @@ class SpooledRange(MovedRange):
 
 
 class RangeReader(Protocol):
-    """What a JoinedSource takes its bytes from: any Source, or the content of a field."""
+    """Bytes of a JoinedSource: any Source, or the content of a field."""
 
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes [start, stop)."""

@@ -113,7 +113,7 @@ class Sink:
         return False
 
     def _give_up(self) -> None:
-        """Close the descriptor of an output that is given up; errors of that do not matter."""
+        """Close the descriptor of an output that is given up, and ignore errors."""
         out, self._out = self._out, -1
         with suppress(OSError):
             os.close(out)

@@ -139,7 +139,7 @@ class WindowSource(Source):
 
     @property
     def version(self) -> object:
-        """What differs, with the size, once the archive has changed; None if that is not known."""
+        """A value that differs, beside the size, once the archive has changed; None if unknown."""
         return self.written
 
     def another(self) -> WindowSource:

@@ -80,7 +80,7 @@ class ContentLoader:
         self._looks = times or bool(self.outputs)
 
     def __call__(self, row: Row, request: ThreadCall[Fetched] | None = None) -> EntryContent | None:
-        """Return the content of one row; None for a file that does not exist, if `missing` is given.
+        """Return the content of a row; None for a file that does not exist, if `missing` is set.
 
         `request` is that of the object of a URL, which is otherwise made here.
         """

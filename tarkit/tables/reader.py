@@ -277,7 +277,7 @@ _NAMED = re.compile(r"sep=[,;|\t]\r?\n?", re.IGNORECASE)  # a first line by whic
 
 
 def _separator(line: str, width: int | None) -> str:
-    """Return the separator of a CSV by its first line: a comma, or where that gives one cell another one that is there.
+    """Return the separator of a CSV by its first line: a comma, or another separator if commas would give one cell.
 
     Raises MalformedRow when it may be one of several.
     """

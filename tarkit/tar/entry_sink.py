@@ -57,7 +57,7 @@ class EntrySink(WriteOnlySink):
     Global PAX headers are left out: the reader applies the names and sizes in them.
 
     Attributes:
-        format: what the output is, for messages.
+        format: the format of the output, for messages.
         large: bytes; a larger entry is passed on in steps.
         gathered: bytes of small pieces that are written together.
     """

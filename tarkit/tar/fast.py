@@ -1,7 +1,7 @@
 """The optional accelerator, compiled from `_fast.c`. Without it, or with TARKIT_PURE=1, Python does all of the work.
 
 `reader.TarReader` calls it. It parses headers and groups plain entries into samples in one loop, so it is the one place
-in this package that knows what a sample is. The reference, which reads whatever it leaves, is `reader.TarReader.raw`
+in this package that depends on samples. The reference, which reads whatever it leaves, is `reader.TarReader.raw`
 together with `samples.reader.EntryGroups.read`; `samples.reader.BatchFinder` makes batches of that. All ways
 give the same samples, problems and bytes. `gather` is for what writes samples in another order.
 """

@@ -1,4 +1,4 @@
-"""What stands in the place of an archive: the text that a server, a store or git wrote under its name."""
+"""Text in place of an archive, which a server, a store or git wrote under its name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Mistaken(NamedTuple):
-    """A kind of text: what it is, for messages, and the hint."""
+    """A kind of text: its name in messages, and the hint."""
 
     what: str
     hint: str

@@ -94,7 +94,6 @@ def samples_of(start: int, arrays: Found, read: ReadPlaces | None) -> PlainSampl
 
 
 def _rows_of(start: int, arrays: Found) -> list[list[Raw]]:
-    """Return the entries of the samples."""
     _, names, samples, entries = arrays
     numbers, ends = memoryview(entries).cast("q").tolist(), memoryview(samples).cast("q")[0::4].tolist()
     data, sizes, stops = numbers[0::3], numbers[1::3], numbers[2::3]
@@ -152,7 +151,10 @@ class TarReader:
         self._globals: dict[bytes, bytes] = {}  # records of the global PAX headers so far
         self._globals_length = 0  # of their payloads
         self._learned = _TAILS
-        self._chunk: tuple[bytes | memoryview, int] = b"", 0  # what `raw` has in memory, and the offset of its end
+        self._chunk: tuple[bytes | memoryview, int] = (
+            b"",
+            0,
+        )  # the bytes that `raw` has in memory, and the offset of their end
         self._passed: Raw | None = None  # the entry after which `raw` continues
         self._ends_at_marker = False  # whether what follows the end-of-archive marker is not looked at
 

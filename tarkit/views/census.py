@@ -313,7 +313,7 @@ def count_samples(source: Source, policy: Policy, visit: Callable[[TarSample], N
 
     Args:
         source: the archive.
-        policy: what to do about problems.
+        policy: decides about problems.
         visit: called with each sample.
 
     Raises:

@@ -24,7 +24,7 @@ from tarkit.views.report import Bar, Cell, Section, Spark, number
 
 SIDES = (720, 480, 320, 200)  # pixels of a picture: the first of these with which all have room
 QUALITY = 80  # of the JPEG
-AS_IS = 65_536  # bytes of a picture that is taken as it is when browsers know its format,
+AS_IS = 65_536  # bytes of a picture that is embedded unchanged when browsers support its format,
 SMALL = 32_768  # without Pillow
 PLAYED = 8 << 20  # bytes of a sound or video
 ROOM = 8_000_000  # characters that all pictures may have, all
@@ -111,7 +111,7 @@ class Gallery:
         return Medium(item, "img", address, shrinks=True, pixels=pixels)
 
     def _fitted(self, medium: Medium) -> Medium:
-        """Count the room of a picture; when there is none left, make all smaller, and at last leave this one out."""
+        """Count the bytes of a picture; over the limit, make all smaller, and at last leave this one out."""
         self._used += len(medium.address)
         while self._used > ROOM and self._drawing and self._level + 1 < len(SIDES):
             self._level += 1

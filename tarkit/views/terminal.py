@@ -340,11 +340,11 @@ def sixel(image: Image) -> str:
                     if color not in bands:
                         bands[color] = bytearray(width)
                     bands[color][x] |= bit
-        out.append("$".join(f"#{color}{_runs(bits)}" for color, bits in bands.items()) + "-")
+        out.append("$".join(f"#{color}{_run_lengths(bits)}" for color, bits in bands.items()) + "-")
     return "".join(out) + "\x1b\\"
 
 
-def _runs(bits: bytearray) -> str:
+def _run_lengths(bits: bytearray) -> str:
     """Return a band of one colour; a run of more than three has its length."""
     out, x, width = [], 0, len(bits.rstrip(b"\0"))
     while x < width:

@@ -114,7 +114,7 @@ def _nearest(data: bytes, dos: int) -> int:
     """Return the seconds since 1970 whose lower 32 bits are `data`; the MS-DOS time tells before 1970 from after 2038.
 
     The field is signed, and wraps for times after January 2038, as in Info-ZIP; the MS-DOS time goes from 1980 to 2107.
-    `dos` is 0 if there is none.
+    `dos` is 0 if the entry has no MS-DOS time.
     """
     signed = int.from_bytes(data, "little", signed=True)
     return signed + (1 << 32) if dos and dos - signed > 1 << 31 else signed

@@ -20,7 +20,7 @@ class Codec(NamedTuple):
 
     Attributes:
         suffixes: suffixes of file names, in lower case; the first is the usual one.
-        magics: what a stream begins with.
+        magics: the first bytes of a stream.
         unit: the word for one complete part of a stream, in messages.
         lowest: the lowest level that `parse_spec` accepts.
         highest: the highest level.
@@ -93,7 +93,7 @@ class MessageFormat(NamedTuple):
     Attributes:
         suffixes: suffixes of file names, in lower case, which those of codecs may follow.
         magic: a regular expression for the first bytes of a map whose first name is `__key__`.
-        title: what a file is, for messages.
+        title: the kind of file, for messages.
         library: the package that is needed.
     """
 
