@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def _print_version(verbose: bool) -> bool:
-    """Print the version, and if `verbose` what else matters for a report. Return whether that was possible."""
+    """Print the version, and if `verbose` further facts for a report. Return whether that was possible."""
     lines = [f"tarkit {__version__}"]
     if verbose:
         from tarkit.tar.fast import used

@@ -11,7 +11,7 @@ MOST = 1 << 20  # bytes that one call of `read` returns
 class ByteReader(io.RawIOBase):
     """A raw stream of `io`. Subclasses have `readinto`, which gets a memoryview.
 
-    `close` may raise an error if what was read turns out not to be complete. `fileno` raises `io.UnsupportedOperation`
+    `close` may raise an error if the bytes turn out not to be complete. `fileno` raises `io.UnsupportedOperation`
     unless the next bytes can be read from the descriptor directly.
     """
 
@@ -35,4 +35,4 @@ class ByteReader(io.RawIOBase):
         return True
 
     def __del__(self) -> None:
-        """Do nothing: a copy (fork) of the process must not end what the other one reads."""
+        """Do nothing: a copy (fork) of the process must not end the reader of the other one."""

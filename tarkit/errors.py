@@ -46,7 +46,7 @@ def frames_outside() -> int:
 
 
 class TarkitError(Exception):
-    """An error for the user. `hint`, if any, says what to do about it.
+    """An error for the user. `hint`, if any, suggests a remedy.
 
     It can be pickled. Each class can also be made of one argument, the message, since a DataLoader of torch makes an
     error of a worker anew in this way, with the traceback as its message.

@@ -34,7 +34,7 @@ from tarkit.threads import has_threads
 Job = TypeVar("Job")
 Item = TypeVar("Item")
 
-# ---- The worker: what the forked process does and what it writes for the parent
+# ---- The worker: the work of the forked process, and the results that it writes for the parent
 
 BUFFER = 1 << 16  # bytes
 ROOM = 1 << 12  # bytes reserved in the file, enough to report a full disk
@@ -142,7 +142,7 @@ PATIENCE = 2 * command.PATIENCE  # seconds until SIGKILL: a worker may be ending
 
 
 class OrderedExecutor(Protocol):
-    """What does jobs, and yields their results in order: such as `jobs.dask.Cluster`."""
+    """An executor: does jobs, and yields their results in order, such as `jobs.dask.Cluster`."""
 
     def in_order(self, work: Callable[[Job], Iterator[Item]], jobs: Iterable[Job], /) -> Iterator[Iterator[Item]]:
         """Yield an iterator over the results of `work` for each job, in order; read each to its end before the next.

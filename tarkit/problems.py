@@ -158,7 +158,7 @@ PROBLEMS: dict[str, ProblemKind] = {
 
 
 class PolicyCounts(NamedTuple):
-    """What a `Policy.fork` has counted, in a form that can be pickled; `Policy.absorb` takes it.
+    """Counts of a `Policy.fork`, in a form that can be pickled; `Policy.absorb` takes it.
 
     Attributes:
         counts, dropped: problems, and samples that were dropped for them, by the name of the problem.
@@ -188,7 +188,7 @@ def usual_hint(error: TarkitError) -> str | None:
 
 
 class Policy:
-    """What to do about each problem: the defaults of the table, changed by --allow, --skip and --maxerr.
+    """Decides about each problem: by the defaults of the table, changed by --allow, --skip and --maxerr.
 
     Args:
         allow: problems to accept.
@@ -236,7 +236,7 @@ class Policy:
         return PolicyFork(self.allowed, self.skipped, self.maxerr, strict=self.strict)
 
     def absorb(self, counted: PolicyCounts) -> None:
-        """Add what a fork has counted, and warn as if it had happened here."""
+        """Add the counts of a fork, and give its warnings."""
         self.counts.update(counted.counts)
         self.dropped.update(counted.dropped)
         self.maxerr -= counted.passed
@@ -302,7 +302,7 @@ class PolicyFork(Policy):
         super().__init__(allow, skip, maxerr, lambda line: self._said.append((None, line)), strict)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the rules, and not what was counted."""
+        """Pickle the rules without the counts."""
         return _fork, (self.allowed, self.skipped, self._limit, self.strict)
 
     def _say(self, name: str, line: str) -> None:
@@ -312,7 +312,7 @@ class PolicyFork(Policy):
 
     @property
     def counted(self) -> PolicyCounts:
-        """What was counted so far."""
+        """The counts so far."""
         return PolicyCounts(self.counts, self.dropped, self._limit - self.maxerr, self._said)
 
 

@@ -1,4 +1,4 @@
-"""What leaves the process has no secrets: logins, signatures and tokens are hidden in any text, in URLs anywhere in it.
+"""No text leaves the process with secrets: logins, signatures and tokens are hidden, in URLs anywhere in it.
 
 `hide_secrets` is the one function that does so. Errors hide what is secret when they are made, messages when they are
 printed. A value that was hidden in one text is hidden in later ones too: a server may repeat it in its message.
@@ -40,7 +40,7 @@ def hide_secrets(text: str, whole: bool = False, remembered: bool = True) -> str
     Args:
         text: a message, a word of a command line, a name.
         whole: it is one URL, which may have blanks.
-        remembered: what was hidden in texts before is hidden too; without it the result depends on the text alone.
+        remembered: secrets of earlier texts are hidden too; without it the result depends on the text alone.
     """
     if "://" in text:
         text = _in_urls(text, whole)
@@ -66,7 +66,7 @@ def _in_urls(text: str, whole: bool) -> str:
 
 
 def _hidden(text: str, whole: bool) -> str:
-    """Return what follows the scheme of a URL without login, and with hidden parameters."""
+    """Return the part of a URL after its scheme without login, and with hidden parameters."""
     host = re.match(r"[^/?#]*", text)
     authority = host[0] if host is not None else ""
     login, sign, _ = authority.rpartition("@")
@@ -101,7 +101,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _keep(value: str) -> str:
-    """Note a secret, and return what is shown in its place."""
+    """Remember a secret, and return the text in its place."""
     from urllib.parse import unquote
 
     value = value.strip("'\"")

@@ -112,7 +112,7 @@ def raise_swallowed() -> None:
 
 
 def restart_in_copy() -> None:
-    """In a copy of a process: end `uninterrupted` blocks of the original, and raise what was delayed in them."""
+    """In a copy of a process: end `uninterrupted` blocks of the original, and raise the errors delayed in them."""
     delayed = _shield.kept[:]
     _shield.depth = 0
     _shield.kept.clear()

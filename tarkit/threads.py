@@ -44,7 +44,7 @@ def refuse_copy(what: str) -> None:
 
 
 class ProcessBound:
-    """Base of what one process uses alone: a thread, or a connection, which a copy of the process does not have.
+    """Base of objects of one process: a thread, or a connection, which a copy of the process does not have.
 
     Attributes:
         elsewhere: whether this is a copy (fork) of the process that made it.
@@ -136,7 +136,7 @@ class Worker:
 
 
 def call_interruptibly(work: Callable[[], Result]) -> Result:
-    """Return what a call returns: in the main thread by a ThreadCall, in others, which handle no signals, at once."""
+    """Return the result of a call: in the main thread by a ThreadCall, in others, which handle no signals, at once."""
     return ThreadCall(work).result() if threading.current_thread() is threading.main_thread() else work()
 
 

@@ -99,7 +99,7 @@ def check(
         target: a reader whose rules are applied: `"webdataset"`, `"dali"`, `"hf"` and others.
         same_as: other shards that are to hold the same samples, in any order. It goes with no other check.
         fix: write a clean copy: to a file, a directory, or a copy of each to `"clean-%06d.tar"`.
-        rejects: write what the clean copy leaves out to this archive.
+        rejects: write samples that the clean copy leaves out to this archive.
         allow, strict: names of problems that are notes; whether notes are errors.
         processes: how many shards are read at a time; 0 is one per CPU.
 

@@ -23,7 +23,7 @@ from tarkit.streams.ranges import CopiedStream, spooled
 from tarkit.streams.source import Source, StreamSource
 from tarkit.tar.writer import EntryWriter
 
-_NOT_REPAIRED = {"changed-shard", "missing-shard"}  # problems of which nothing says what is wrong in the shard
+_NOT_REPAIRED = {"changed-shard", "missing-shard"}  # problems that do not say which samples of the shard are wrong
 
 
 class Fix:
@@ -35,7 +35,7 @@ class Fix:
         run: where facts go; each file that is written is reserved in it.
         locations: the inputs.
         word: the name of the one copy, a directory, or a template.
-        rejects: the name of an archive for what is left out.
+        rejects: the name of an archive for samples that are left out.
         together: no key comes twice in all copies; in one file none ever does.
         allowed: problems that are kept as they are.
 

@@ -45,7 +45,7 @@ Type = type | _Array | _Object | None  # None: null
 
 
 class Misfit(Exception):
-    """A value that the library refuses or changes, with `reader-refuses` or `reader-misreads`, and what about it."""
+    """A value that the library refuses or changes, with `reader-refuses` or `reader-misreads`, and the reason."""
 
     def __init__(self, what: str, name: str = "reader-refuses") -> None:
         super().__init__(what)
@@ -82,7 +82,7 @@ class HfContents:
                 yield Finding(misfit.name, self.shard, entry.start, key, what, "error")
 
     def closed(self) -> Iterator[Finding]:
-        """Yield notes on what was not checked."""
+        """Yield notes on fields that were not checked."""
         if self._unread:
             what = f"hf decodes {listed(self._unread)}: such contents are not checked"
             yield Finding("reader-unchecked", self.shard, None, None, what, "note")

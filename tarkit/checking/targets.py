@@ -27,7 +27,7 @@ energon     Keys must be unique in the whole set (`sample_key UNIQUE` in its ind
             require plain archives. Names are skipped as in webdataset. (Megatron-Energon 7.4.1 `prepare.py`, run.)
 ray         `__key__` is an error and `__url__` is overwritten. A sample with a field `__bad__` that is not empty is
             dropped. Names must be UTF-8: a worker process dies of others. A scattered sample is an error. Decodes gz,
-            bz2 and xz, and what the end of the file's name says: .zst, .lz4. Its default decoder reads fields by the
+            bz2 and xz, and by the suffix of the file: .zst, .lz4. Its default decoder reads fields by the
             last part of their names, in lower case only, and refuses those of pickle and torch; `decoder=None` reads
             bytes. (Ray Data 2.60.0 `webdataset_datasource`, run.)
 """

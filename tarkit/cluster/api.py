@@ -47,7 +47,7 @@ def write_ordered(
         data: the dataset; one of its steps is the order.
         output: the output.
         run: where problems and messages go; its executor does the tasks.
-        spill: a directory or URL for what tasks write for each other.
+        spill: a directory or URL for files that tasks write for each other.
         memory: bytes that a task may hold.
         division: how large tasks are.
         storage: how the URL of the spill is reached.
@@ -90,7 +90,7 @@ def write_on_cluster(
         data: a dataset with one `sort` or `shuffle`; before and after it samples may be chosen, and fields.
         output: the name of one archive, or with `count` or `size` a template.
         dask: the address of a scheduler, `"local"`, or a `distributed.Client`.
-        spill: a directory that all workers share, or a URL; what is written there is removed at the end.
+        spill: a directory that all workers share, or a URL; the files written there are removed at the end.
         count, size, size_rule, force, compress, fsync: as for `Dataset.split`.
         memory: bytes that one task holds; 1 GB by default.
         resources: the resources that a task takes of a worker, such as `{"memory": 2e9}`.

@@ -22,7 +22,7 @@ class ShardStart(NamedTuple):
 
 
 def find_starts(spill: Spill, spans: Sequence[SpanFigures], limits: Limits, ahead: int) -> list[ShardStart]:
-    """Return where shards begin, in order; `ahead` is the weight of what stands before the first sample.
+    """Return where shards begin, in order; `ahead` is the weight of the entries before the first sample.
 
     Shards of equally many samples begin where the numbers of samples of the spans say. Others are found span after
     span, since a shard begins where the one before it is full; sums of weights take no time for each sample.

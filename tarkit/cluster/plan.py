@@ -103,7 +103,7 @@ class Ordering:
 
 
 def plan_ordering(data: Chain, policy: Policy) -> Ordering:
-    """Return what a dataset is made of. Raises Usage for what cannot be done by passes on a cluster."""
+    """Return the ordering of a dataset. Raises Usage for one that passes on a cluster cannot do."""
     origin = data.origin
     if not isinstance(origin, Archives) or origin.mode != "tar" or origin.interleave > 1:
         raise _not_there("a mix, text, or inputs that are read in turn")

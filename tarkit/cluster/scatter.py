@@ -181,7 +181,7 @@ class SampleFile(WriteOnlySink):
             self.flush()
 
     def flush(self) -> None:
-        """Write what is in memory."""
+        """Write the records in memory."""
         waiting, self._waiting, self._size = self._waiting, [], 0
         self._target.write(b"".join(waiting))
 

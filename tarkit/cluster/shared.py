@@ -157,7 +157,7 @@ class Spill:
             yield waiting.popleft().result()
 
     def changed(self, name: str, position: int) -> TarkitError:
-        """Return the error for bytes that are not what was written."""
+        """Return the error for bytes that differ from those written."""
         what = f"{self._shown(name)}: at {position}: the bytes of this block are not those that its writer wrote"
         return TarkitError(what, "is the disk of the spill damaged? run the command again")
 

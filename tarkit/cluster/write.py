@@ -206,7 +206,7 @@ class _Blocks:
 
 
 class _Piece(WriteOnlySink):
-    """A file, and the length and CRC-32 of what was written to it."""
+    """A file, and the length and CRC-32 of the bytes written to it."""
 
     def __init__(self, target: Sink) -> None:
         self.name = target.name

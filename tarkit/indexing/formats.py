@@ -97,7 +97,7 @@ class Layout:
     """An index of one shard in one layout, made sample by sample; of its bytes only the last ones are in memory.
 
     A layout is a subclass: `encode`, `head` and `tail` return the bytes for a sample, before all and after all samples,
-    and raise ValueError for what the layout cannot represent; `decode` returns the samples of an index, or raises
+    and raise ValueError for samples that it cannot represent; `decode` returns the samples of an index, or raises
     InvalidIndex.
 
     Attributes:

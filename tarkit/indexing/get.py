@@ -133,7 +133,7 @@ def write_found(data: Chain, output: Output, run: Run, key: bytes | None, fields
         else:
             raise samples.missing() if lacking is None and key is not None else _no_field(samples, fields, lacking)
         run.samples = 1
-        for final in samples.flow.at_end:  # what the search left out is not counted
+        for final in samples.flow.at_end:  # samples that the search left out are not counted
             final()
 
 

@@ -81,7 +81,7 @@ class KeySearch:
         self._ended, self._parsing = threading.Event(), threading.Lock()
 
     def __call__(self, locations: Sequence[Location]) -> Iterator[Source | TarSample]:
-        """Yield what an index finds, and the shards to be read, in order."""
+        """Yield samples that an index finds, and shards to be read, in order."""
         self._ended = ended = threading.Event()
         waiting: deque[tuple[Iterator[_Answer], Callable[[], _Answer]]] = deque()
         rest, allowed = iter(locations), 1
@@ -100,7 +100,7 @@ class KeySearch:
             ended.set()
 
     def _begin(self, location: Location, look: Callable[[], _Answer]) -> Callable[[], _Answer]:
-        """Begin to look at an object in a thread; return what waits for the end. Others are opened in their turn."""
+        """Begin to look at an object in a thread; return the wait for it. Others are opened in their turn."""
         chosen = connect.options_of(location.options).cache
         cached = bool(self._cache if chosen is None else chosen)  # to open an object is to fetch all of it
         if location.kind != "url" or cached or codec_by_suffix(location.text):  # a compressed object is a stream

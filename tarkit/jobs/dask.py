@@ -1,6 +1,6 @@
 """Jobs and tasks on a cluster of Dask, which is reached by the address of its scheduler.
 
-Dask decides which worker does what. When a worker is lost, Dask runs again what was on it, on another worker, and
+Dask assigns jobs to workers. When a worker is lost, Dask runs its jobs again, on another worker, and
 gives up after `distributed.scheduler.allowed-failures` lost workers for one job. A job that fails is the engine's
 business, as on one machine.
 """
@@ -280,7 +280,7 @@ class Cluster:
             raise self.lost() from error
 
     def explained(self, error: BaseException) -> TarkitError | None:
-        """Return what a failure of Dask itself means, for the user; None if it is that of a function."""
+        """Return the error for the user of a failure of Dask itself; None if a function failed."""
         if isinstance(error, WorkerMismatch):
             return error
         if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "tarkit":

@@ -129,7 +129,7 @@ def run_on_worker(
 
 
 def _read_output(job: ValueJob, outcome: JobOutcome, said: _Said) -> None:
-    """Read what a job printed, to be sent; fail if it is too much."""
+    """Read the output of a job, to be sent; fail if it is too large."""
     if isinstance(outcome.output, TemporaryFile):
         outcome.output = outcome.output.read(0, STDOUT_LIMIT + 1)
         if len(outcome.output) > STDOUT_LIMIT:

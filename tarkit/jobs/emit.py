@@ -2,7 +2,7 @@
 
 Slurm (sbatch) and Kubernetes (batch/v1 Job, completionMode Indexed) start a number of elements, and tell each its
 number. Each runs the whole command line with `--shard-index` and a journal of its own, so that it does its part of the
-values, and after a break what is left of it. A Makefile (GNU make) has a rule for each job.
+values, and after a break the rest of it. A Makefile (GNU make) has a rule for each job.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The engine: takes jobs one after the other, has an executor run them, tries again, and records what became of them.
+"""The engine: takes jobs one after the other, has an executor run them, tries again, and records their outcomes.
 
-Its memory does not grow with the number of jobs that are done. What jobs write to stdout is passed on in the order of
+Its memory does not grow with the number of jobs that are done. The stdout of jobs is passed on in the order of
 the jobs, each as a whole when it has succeeded.
 """
 
@@ -41,7 +41,7 @@ class JobExecutor(Protocol):
         """End all jobs that run; `wait` does not return them."""
 
     def close(self) -> None:
-        """End all jobs that run, and what was started for them."""
+        """End all jobs that run, and the processes started for them."""
 
 
 class JobFailure(NamedTuple):
@@ -96,16 +96,16 @@ def run_jobs(
     progress: Callable[[JobSummary], None] = lambda summary: None,
     write_stdout: WriteStdout = lambda output: None,
 ) -> JobSummary:
-    """Run jobs, and return what became of them.
+    """Run jobs, and return counts of their outcomes.
 
     Args:
         jobs: an iterator, which is advanced when there is room for another job.
         executor: runs them; running jobs are cancelled whatever ends this function.
         retries: how often a job that failed is tried again.
         halt: after a failure: end when the running jobs are done, end them now, or never.
-        journal: knows what is done, and records attempts.
+        journal: has the jobs that are done, and records attempts.
         progress: called when something has changed, and several times a second.
-        write_stdout: called with what jobs wrote to stdout.
+        write_stdout: called with the stdout of jobs.
     """
     loop = _JobLoop(iter(jobs), executor, retries, halt, journal, write_stdout)
     try:
@@ -202,14 +202,14 @@ class _JobLoop:
         summary.halted = self.halt != "never"
 
     def cancel(self) -> None:
-        """Cancel the jobs that run; what jobs after them have printed waits no longer, and is passed on."""
+        """Cancel the jobs that run, and pass on the stdout of jobs after them, which waited for them."""
         self.executor.cancel()
         self.summary.cancelled, self.running = self.running, 0
         self._printed = {number: ended for number, ended in self._printed.items() if ended is not None}
         self._pass_on()
 
     def _pass_on(self) -> None:
-        """Pass on what all jobs before the first that still runs have printed; then the journal has them as done."""
+        """Pass on the stdout of all jobs before the first that still runs; then the journal has them as done."""
         while self._printed:
             number, ended = next(iter(self._printed.items()))
             if ended is None:

@@ -36,12 +36,12 @@ class ValueJob:
         value: the value that it is done for.
         steps: command lines, each of which reads what the one before it writes.
         inputs, outputs: the files and URLs that it reads and writes, as far as they are known.
-        reads: returns the state of what it reads, for a journal.
+        reads: returns the state of its inputs, for a journal.
         storage: how outputs are reached that are URLs.
         series: the templates of the shards that its last step writes.
         replaces: shards of these names are of an earlier attempt, and are replaced.
         directories: are made before it begins.
-        common: options of steps of tarkit that do not change what is written, such as `--verbose`.
+        common: options of steps of tarkit that do not change the output, such as `--verbose`.
         call: is called in place of steps; returns the samples and bytes that it wrote.
         name: the name of the call, which tells it from others.
     """

@@ -47,9 +47,9 @@ AGAIN = 0.05  # seconds between two attempts to lock
 
 
 def fingerprint(name: str, options: StoreOptions | None = None) -> str | None:
-    """Return what tells that a file or an object has changed, or UNKNOWN; None if it does not exist.
+    """Return the state of a file or an object, which differs after a change, or UNKNOWN; None if it does not exist.
 
-    `options` say how a URL is reached. What cannot be looked at is no error here: the job says what is wrong.
+    `options` say how a URL is reached. An unreadable file is no error here: the job reports it.
     """
     try:
         if scheme_of(name):
@@ -236,7 +236,7 @@ class JobJournal:
 
 
 def identity(job: ValueJob) -> bytes:
-    """Return what a job is known by."""
+    """Return the identity of a job."""
     return _digest([job.value.text, job.steps, job.name, job.outputs])
 
 

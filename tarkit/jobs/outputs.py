@@ -1,4 +1,4 @@
-"""The outputs of jobs that have one input each: their names, and what is wrong with them."""
+"""The outputs of jobs that have one input each: their names, and checks of them."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Each step runs in a process group of its own: when the job ends by itself, so does all that a step has left in its
 group; when a time-out or something else ends it, so does all that a step has started (`strays`). The first step has an
-empty stdin; what the last one prints goes to temporary space.
+empty stdin; the stdout of the last one goes to temporary space.
 
 A step that begins with the word `tarkit` is a command line of tarkit. It runs in a copy of this process where that is
 possible, as does a call: in 20 ms of CPU time, where a new process takes 100 ms to load tarkit.
@@ -163,9 +163,9 @@ class RunningJob:
     def _words(
         self, step: Sequence[str], last: bool, following: int
     ) -> tuple[Sequence[str], Callable[..., ForkedChild] | None]:
-        """Return the command line of a step, and what starts it in place of `subprocess.Popen`.
+        """Return the command line of a step, and the function that starts it in place of `subprocess.Popen`.
 
-        The last step, if it is of tarkit, reports its counts. `following` is the descriptor of what it writes.
+        The last step, if it is of tarkit, reports its counts. `following` is the descriptor of its stdout.
         """
         job, report, copies = self.job, self._report.end, self._copies
         close = [] if copies is None else [*self.descriptors, *([] if last else [following]), *copies.close()]
@@ -210,7 +210,7 @@ class RunningJob:
         return seconds if self.limit is None else max(0.0, min(seconds, self.limit - time.monotonic()))
 
     def advance(self) -> JobOutcome | None:
-        """Pass on what it has written to stderr; return how it ended, once it has."""
+        """Pass on its stderr; return its outcome once it has ended."""
         self._read()
         if not self.has_ended():
             return None
@@ -245,7 +245,7 @@ class RunningJob:
             self._relay(self.job, line)
 
     def _end_status(self) -> int:
-        """Return the status of the last step that failed, once all have ended; kill what they left in their groups.
+        """Return the status of the last step that failed, once all have ended; kill the rest of their groups.
 
         A step ended by SIGPIPE did not fail if the next one, which then stopped reading, succeeded.
         """

@@ -13,7 +13,7 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f\udc80-\udcff]")
 
 
 def shell_word(word: str) -> str:
-    """Return a word for bash: quoted, and with escapes (the form $'...') if it has what is not printable."""
+    """Return a word for bash: quoted, and with escapes (the form $'...') if it has unprintable characters."""
     if not _UNPRINTABLE.search(word):
         return quote(word)
     return f"$'{''.join(map(_escaped, word))}'"

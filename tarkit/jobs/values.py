@@ -102,7 +102,7 @@ def make_values(texts: Sequence[str], part: slice = slice(None)) -> Iterator[Val
 
 
 def _path(text: str) -> str:
-    """Return a text without what follows the path of a web address."""
+    """Return a text without the query and fragment of a web address."""
     return text.partition("?")[0] if scheme_of(text) in ("http", "https") else text
 
 
@@ -165,7 +165,7 @@ def without_placeholders(word: str) -> str:
 
 
 def before_placeholders(word: str) -> str:
-    """Return what a name has before its first placeholder."""
+    """Return the part of a name before its first placeholder."""
     match = _ANY.search(word)
     return word if match is None else word[: match.start()]
 

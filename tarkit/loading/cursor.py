@@ -28,7 +28,7 @@ class Position(Step):
     reads = "headers"
 
     def __init__(self, start: int = 0, only: Collection[int] | None = None, *, skip: bool = True) -> None:
-        """Choose what passes.
+        """Choose the samples that pass.
 
         Args:
             start: the number of the first sample that passes.

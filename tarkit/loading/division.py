@@ -52,7 +52,7 @@ class WorkerPlace(NamedTuple):
 def find_place(
     rank: int | None = None, world: int | None = None, worker: int | None = None, workers: int | None = None
 ) -> WorkerPlace:
-    """Return the division of this process, by the arguments or what surrounds it.
+    """Return the division of this process, by the arguments or its environment.
 
     Args:
         rank, world: the number of this node, and of all nodes; else `$RANK` and `$WORLD_SIZE`, both of them; else those

@@ -163,7 +163,7 @@ class EpochReader:
             random = buffer_random(settings.seed, progress.epoch, place)
             if progress.random is not None:
                 restore_random(random, progress.random)
-            size = int(settings.shuffle) or 1  # without a shuffle, what was in the buffer comes between the others
+            size = int(settings.shuffle) or 1  # without a shuffle, samples of the buffer come between the others
             self._buffer = ShuffleBuffer(size, size if settings.initial is None else settings.initial, random)
 
     def progress(self) -> Progress:

@@ -53,7 +53,7 @@ class ShardFiles:
     Attributes:
         names: a hash of the names of all shards and of the sizes of files. The directory that all files are in does not
             count, as they may be moved.
-        times: a hash of what changes whenever a file is written or copied.
+        times: a hash of values that change whenever a file is written or copied.
     """
 
     def __init__(self, locations: Sequence[Location]) -> None:

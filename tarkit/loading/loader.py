@@ -217,7 +217,7 @@ class Loader(Iterable[Any]):
         return Progress(self._epoch, self._settings.epochs, self._epoch + self.epochs)
 
     def _identity(self) -> dict[str, Any]:
-        """Return what a position belongs to."""
+        """Return the identity of the loader, which is stored with a position."""
         settings, place = self._settings, self._find_place()
         order = "shuffled" if settings.shuffle_shards else "given"
         return {
@@ -230,7 +230,7 @@ class Loader(Iterable[Any]):
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is copied to another process: all but an iteration.
+        """Return the state for another process: all but an iteration.
 
         The node is that of this process by torch.distributed, if it is initialised; it is not in a worker process.
         """

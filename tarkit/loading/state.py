@@ -47,7 +47,7 @@ class Progress(NamedTuple):
     marks: str = ""
 
     def as_json(self, identity: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the position as values of JSON; `identity` says what it is a position in."""
+        """Return the position as values of JSON; `identity` is that of the loader."""
         values = self._asdict()
         for name in _PAIRS:
             values[name] = list(map(list, values[name]))

@@ -43,7 +43,7 @@ class ValueKind(NamedTuple):
         decode: returns the value.
         encode: is called with the extension and the value, and returns the bytes.
         same: returns whether a value equals the decoded bytes; None where `equality.equal` says that.
-        value: for the documentation, what it is decoded to.
+        value: the decoded value, for the documentation.
         takes: the values that can be encoded.
         refused: content and values that are errors.
         extra: the extra of tarkit that installs the library.

@@ -54,7 +54,7 @@ def encode(name: str, value: Any, pickles: bool = False) -> bytes:
 
 
 def _write_npz(numpy: Any, file: io.BytesIO, arrays: dict[str, Any], pickles: bool) -> None:
-    """Write what numpy.savez writes, which has arguments of its own among the names."""
+    """Write the file that numpy.savez writes, whose own arguments cannot be names of arrays."""
     import zipfile
 
     with zipfile.ZipFile(file, "w") as archive:
@@ -80,7 +80,7 @@ def _check_array(numpy: Any, value: Any, pickles: bool) -> None:
 
 
 def refuse_mask(array: Any) -> None:
-    """Raise TarkitError for a masked array: what it is written to has the values alone."""
+    """Raise TarkitError for a masked array: the file would have the values alone."""
     if hasattr(array, "mask") and hasattr(array, "filled"):
         raise TarkitError("a masked array would lose its mask", "filled() makes a plain array of it")
 

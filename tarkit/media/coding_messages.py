@@ -39,7 +39,7 @@ def decode_cbor(data: bytes) -> Any:
 
 
 def encode_cbor(name: str, value: Any) -> bytes:
-    """Return the bytes of a value; tuples become arrays. Raises TarkitError for what cbor2 would read otherwise."""
+    """Return the bytes of a value; tuples become arrays. Raises TarkitError for a value that cbor2 would change."""
     cbor2 = media_library("cbor2", "CBOR", encode=True)
     packed: bytes = cbor2.dumps(value)
     _check_kept(value, cbor2)

@@ -1,4 +1,4 @@
-"""Decode and encode pth, what `torch.save` writes; with torch, which is imported at the first use.
+"""Decode and encode pth, the files of `torch.save`; with torch, which is imported at the first use.
 
 Format: torch's notes on serialization. It is a pickle, of which `weights_only` loads tensors and plain values alone.
 """
@@ -14,7 +14,7 @@ from tarkit.media.limits import check_decoded
 
 
 def decode(data: bytes, pickles: bool = False) -> Any:
-    """Return what was saved, with tensors on the CPU. Raises TarkitError for a pickle of other objects.
+    """Return the saved value, with tensors on the CPU. Raises TarkitError for a pickle of other objects.
 
     Raises TarkitError also for a compressed archive that is larger than a field may become.
     """
@@ -35,7 +35,7 @@ def decode(data: bytes, pickles: bool = False) -> Any:
 
 
 def encode(name: str, value: Any, pickles: bool = False) -> bytes:
-    """Return what `torch.save` writes. Raises TarkitError for objects that could not be read without pickles."""
+    """Return the bytes that `torch.save` writes. Raises TarkitError for objects that need pickles to be read."""
     file = io.BytesIO()
     media_library("torch", "pth", encode=True).save(value, file)
     data = file.getvalue()

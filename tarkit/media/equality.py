@@ -1,4 +1,4 @@
-"""Whether two decoded values are equal, so that what a function did not change keeps its bytes."""
+"""Whether two decoded values are equal, so that a value that a function did not change keeps its bytes."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def decode_limit(stored: int) -> int:
 
 @contextmanager
 def compressed_field(stored: int) -> Iterator[None]:
-    """Let the limit for what is decoded meanwhile be that of a field of `stored` bytes, whose content was expanded."""
+    """Set the limit for values decoded meanwhile to that of a field of `stored` bytes, whose content was expanded."""
     _compressed.stored = stored
     try:
         yield

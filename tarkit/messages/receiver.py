@@ -1,4 +1,4 @@
-"""Read what comes through sockets of ZeroMQ as a stream of the tar archive with these samples.
+"""Read the messages of sockets of ZeroMQ as a stream of the tar archive with their samples.
 
 A receiver ends when it has an end frame of each sender: of as many as the URL says, and as have connected to a socket
 that is bound. A sender whose connection closes before that is an error.
@@ -135,7 +135,7 @@ class SocketReader(MapArchive):
                 self._ended += 1
 
     def _is_behind(self, link: Link) -> bool:
-        """Return whether a sample is there after the end; what is there is dropped."""
+        """Return whether a sample follows the end; all messages behind the end are dropped."""
         zmq, behind = self._sockets.zmq, False
         while self._address.ends:
             try:

@@ -5,7 +5,7 @@ connection, and sends the next one: so each receiver gets one. A sender that con
 closes them when the system has taken all frames, on this machine when the receiver has. So a connection that is closed
 before that is a receiver that died.
 
-What a receiver that dies has not read is lost: the protocol has no acknowledgements. It is an error here, unless the
+Samples that a dead receiver has not read are lost: there are no acknowledgements. It is an error here, unless the
 system had taken the last frame already, or the queue of a sender that is bound.
 """
 

@@ -1,4 +1,4 @@
-"""Sockets of ZeroMQ: their URLs, and what their connections do.
+"""Sockets of ZeroMQ: their URLs, and events of their connections.
 
     zpush://HOST:PORT   zpull://HOST:PORT   zpub://HOST:PORT   zsub://HOST:PORT   zpush+ipc://PATH
 
@@ -76,7 +76,7 @@ class SocketAddress(NamedTuple):
 
 
 def parse_address(url: str, sends: bool) -> SocketAddress:
-    """Return what a URL says, for a socket that sends or receives.
+    """Return the address in a URL, for a socket that sends or receives.
 
     Raises Usage.
     """
@@ -170,7 +170,7 @@ class Link:
         came: where it is bound, connections that were accepted, but for those that are none of ZeroMQ.
         joined: connections that were made; for pub, receivers that have subscribed.
         late: for pub, receivers that have subscribed after `admits` was unset, and get nothing.
-        admits: for pub, whether receivers that subscribe get what is sent.
+        admits: for pub, whether receivers that subscribe get samples.
         departed: connections that were made and are closed.
         ended: end frames that came.
         stopped: whether the socket is closed; after `finish`, that all frames were given to the system.

@@ -61,7 +61,7 @@ def mix(
         sources: datasets, each with its weight, or 1; or the path of a file that describes a mix, in YAML or JSON, see
             `tarkit mix --help-all`. A source may also be a dict with the keys that it has in such a file: `shards`
             (names, or a dataset), `weight`, `probability`, `nrepeats`, `shuffle` and so on.
-        seed: decides what is drawn.
+        seed: decides the draw.
         total: how many samples are drawn at most.
         until: when the mix ends: once the `"first"` dataset has no more, or `"all"` of them.
         repeat: whether a dataset that has no more begins again, up to `total`, or until all came to their end once. A
@@ -211,7 +211,7 @@ class Mixture:
 
     Attributes:
         sources: the sources.
-        seed: decides what is drawn.
+        seed: decides the draw.
         total: how many samples are drawn at most.
         until: when the mix ends.
         repeat: whether a source that has no more samples begins again.

@@ -85,7 +85,7 @@ class Stock(Generic[Item]):
         return head
 
     def close(self) -> None:
-        """End the iteration, and with it what the inputs hold: commands, connections, files."""
+        """End the iteration, and close its inputs: commands, connections, files."""
         self._items = iter(())
 
     def _all(self, repeat: bool) -> Iterator[Item]:

@@ -173,7 +173,7 @@ class SpecNode:
     def check_keys(
         self, mapping: dict[str, Any], keys: Sequence[str], warn: Callable[[str], None] | None = None
     ) -> None:
-        """Raise, or warn, for other keys, and for what is no mapping."""
+        """Raise, or warn, for other keys, and for a value that is not a mapping."""
         if not isinstance(mapping, dict):
             raise self.error("not a mapping with `shards`")
         for key in mapping:

@@ -102,7 +102,7 @@ def split_names(value: str | Iterable[str], name: str = "") -> tuple[str, ...]:
 
 
 def parse_processes(processes: int) -> int:
-    """Return a number of processes: 0 is one per CPU. Raises TypeError or Usage for what is no such number."""
+    """Return a number of processes: 0 is one per CPU. Raises TypeError or Usage for any other value."""
     check_at_least(0, processes=processes)
     return processes or os.cpu_count() or 1
 

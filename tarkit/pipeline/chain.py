@@ -1,8 +1,8 @@
 """Chains: an origin of samples, and the steps that are applied to them. `dataset.Dataset` adds the public methods.
 
 A chain can be run any number of times. `Chain.batches` begins a run: the origin opens its inputs, and each step gets an
-iterator of the samples in front of it and returns one of those behind it. What the steps of a run share is in its
-`Flow`.
+iterator of the samples in front of it and returns one of those behind it. The state that the steps of a run share is in
+its `Flow`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tarkit.samples.text import Mode
     from tarkit.stores.store import StoreOptions
 
-    Input = str | os.PathLike[str] | BinaryIO | Location  # what `locate` takes, one or several
+    Input = str | os.PathLike[str] | BinaryIO | Location  # inputs as `locate` takes them, one or several
 
 
 class Origin(Protocol):
@@ -229,7 +229,7 @@ class Chain:
 
     @property
     def choice(self) -> str:
-        """What decides which samples come, as text; empty where it is all, or those without problems."""
+        """The selection of samples as text; empty where all come, or all without problems."""
         choices = [step.choice for step in self._steps if step.choice]
         if isinstance(self._origin, Archives) and self._origin.shard_slice is not None:
             choices.insert(0, f"shard_slice={self._origin.shard_slice!r}")
@@ -276,7 +276,7 @@ class Chain:
         flow = Flow(run, inputs, keys_may_repeat=self._origin.keys_may_repeat)
         flow.at_end.append(inputs.unchanged)
         with ExitStack() as stack:
-            stack.push(flow)  # what the first steps have started ends with an error of a later one
+            stack.push(flow)  # processes of the first steps end with an error of a later one
             batches = self._apply_steps(flow, spool)
             stack.pop_all()
         return batches, flow

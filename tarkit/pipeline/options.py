@@ -25,13 +25,13 @@ class OptionRow:
         section: the section of the help.
         names: as they are on the command line; first the one in messages.
         help: one line.
-        more: what `--help-all` and the manual page say after it.
+        more: further help, of `--help-all` and the manual page.
         metavar: the word for the value.
         detail: whether only these list it.
         default: that of its value; False for a flag.
         required: whether the command line must have it.
         type: that of its value on the command line, if it is neither text nor follows from the other arguments.
-        complete: returns what a shell may complete a word to.
+        complete: returns the words to which a shell may complete a word.
         many: it may be given several times; so it is with the default ().
         words: with `many`, whether values are words; Python may give something else otherwise.
         at_least: it is a whole number, and not less.
@@ -109,7 +109,7 @@ def row(section: str, *names: str, **settings: Any) -> Any:
 
 @dataclass_transform(kw_only_default=True)
 class Options:
-    """The options of a verb. A subclass has a row for each, or a plain default for what only Python callers give. Its
+    """The options of a verb. A subclass has a row for each, or a plain default for an argument of Python alone. Its
     rows come before those of its base.
 
     Raises:
@@ -135,7 +135,7 @@ class Options:
         self.check()
 
     def check(self) -> None:
-        """Raise Usage for options that do not go together; set what is derived from them."""
+        """Raise Usage for options that do not go together; set the values derived from them."""
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Self:

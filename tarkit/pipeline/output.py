@@ -136,7 +136,7 @@ class Output(NamedTuple):
         return sink
 
     def _open_socket(self, text: str) -> Sink:
-        """Open an address of ZeroMQ. Raises Usage for what is not written as samples, and for compression."""
+        """Open an address of ZeroMQ. Raises Usage for output other than samples, and for compression."""
         from tarkit.messages.sender import SocketSink
         from tarkit.messages.sockets import parse_address
         from tarkit.messages.writer import MessageSink

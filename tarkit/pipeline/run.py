@@ -32,7 +32,7 @@ class ReservedFile(NamedTuple):
     """A file that a run reads or writes besides its inputs and outputs.
 
     Attributes:
-        what: what it is, for messages: `the manifest`.
+        what: a name for messages: `the manifest`.
         written: whether the run writes it.
         path: its name, as it was given.
     """
@@ -43,7 +43,7 @@ class ReservedFile(NamedTuple):
 
 
 class CommandOutput(Protocol):
-    """What a command printed, in memory or in a file."""
+    """Output of a command, in memory or in a file."""
 
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes [start, stop), fewer only at the end."""
@@ -53,14 +53,14 @@ class Run:
     """The counts and reports of one run. This kind reports warnings alone.
 
     There are four kinds of reports: `warn` for problems that do not end the run, `tell` for other messages, `note` for
-    details, and `relay` for what code of the user printed.
+    details, and `relay` for output of the user's code.
 
     Attributes:
-        policy: what to do about each problem.
+        policy: decides about problems.
         tmpdir: the directory of temporary files that the user named; see `scratch`.
         samples, shards, bytes: how many were read, or written by a run that writes.
         dropped: samples that the policy left out.
-        facts: what else there is to report, by name; the command line writes it to `--report`.
+        facts: further facts to report, by name; the command line writes it to `--report`.
         places: the files that were reserved, by their real path.
         shows_progress: whether progress is shown.
         verbose: whether every detail is reported.
@@ -111,7 +111,7 @@ class Run:
 
         Args:
             path: the file, its name as the user gives it; nothing is registered for None, `-` and commands.
-            what: what it is, for messages: `the manifest`.
+            what: a name for messages: `the manifest`.
             written: whether the run writes it.
 
         Raises:
@@ -137,7 +137,7 @@ class Run:
             raise Usage(f"{file_label(path)} is {other.what}, and {what} too")
 
     def relay(self, key: bytes, log: Sequence[CommandOutput]) -> None:
-        """Pass on what a command or function printed for a sample."""
+        """Pass on the output of a command or function for a sample."""
 
     def note(self, text: str) -> None:
         """Report a detail."""
@@ -167,7 +167,7 @@ class Run:
         """Return the items; a run that `shows_progress` shows it while they pass. This kind shows none.
 
         Args:
-            items: what passes, unchanged.
+            items: the items to pass on, unchanged.
             position: returns the number of bytes so far.
             samples: returns the number of samples so far.
             total: bytes in all, if that is known.
@@ -203,7 +203,7 @@ class Run:
         """Yield `work(job, policy)` for each job, in order. The problems that the policy counts are those of the run.
 
         Args:
-            work: returns what can be pickled; a policy of its own takes its problems.
+            work: returns a value that can be pickled; a policy of its own takes its problems.
             jobs: the jobs.
             processes: how many jobs are done at a time; one with `maxerr`, which holds for all jobs together.
 

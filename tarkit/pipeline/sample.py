@@ -47,7 +47,7 @@ class Sample(Mapping[str, bytes]):
     as the archive has them.
     Entries without a key, such as directories, are no fields. Of two fields with the same name the first counts.
     `sample["__key__"]` is the key, as in the dicts of a loader; iterating gives the fields alone.
-    As a str a sample is what the command `show` prints: a line for the sample, and one for each entry.
+    As a str a sample is the output of the command `show`: a line for the sample, and one for each entry.
 
     >>> import tarkit
     >>> sample = tarkit.open("a.tar").head()[0]
@@ -137,7 +137,7 @@ class Sample(Mapping[str, bytes]):
         return sample_lines(self._items()).removesuffix("\n")
 
     def describe(self) -> dict[str, Any]:
-        """Return what is in the sample as values of JSON, as `tarkit show --json` prints it.
+        """Return a description of the sample as values of JSON, as `tarkit show --json` prints it.
 
         A few kilobytes of each field are read. Names in it are escaped: `\\xNN` is a byte that is not printable text.
 

@@ -33,7 +33,7 @@ def neighbours(
 
     Args:
         batches: the samples, in the order of the output.
-        policy: what to do about problems.
+        policy: decides about problems.
         tmpdir: the directory of temporary files.
         distinct: check for repeated keys that are not adjacent too (`repeated-key`): for samples of several inputs or
             with new keys.
@@ -64,7 +64,7 @@ class Keys:
     """A check for repeated keys: `repeated-key`.
 
     Args:
-        policy: what to do about a repeated key.
+        policy: decides about a repeated key.
         repeated: whether the key of the current sample occurs more than once, where that is known in advance; other
             keys are not remembered then.
     """
@@ -109,7 +109,7 @@ def unrepeated(batches: Iterator[SampleBatch], policy: Policy) -> Iterator[Sampl
 def _apart(
     batches: Iterable[SampleBatch], policy: Policy, keys: Keys | None, last: bytes | None = None
 ) -> Generator[SampleBatch, None, bytes | None]:
-    """Yield what is kept, of samples after one with the key `last`; return the key of the last one.
+    """Yield the samples to keep, of those after a sample with the key `last`; return the key of the last one.
 
     A batch in which the check may find something is divided into its samples.
     """

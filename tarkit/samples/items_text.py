@@ -1,8 +1,8 @@
 r"""Samples and names as plain text, and the words that all views share.
 
-Text from an archive goes through `safe` before it reaches a terminal: what is not printable, such as escape sequences
-and marks that change the direction of text, becomes `\xNN`. `escaped` also doubles the backslash, so that a name can be
-read back.
+Text from an archive goes through `safe` before it reaches a terminal: characters that are not printable, such as escape
+sequences and marks that change the direction of text, become `\xNN`. `escaped` also doubles the backslash, so that a
+name can be read back.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def escaped(name: bytes | str) -> str:
 
 
 def safe(text: str) -> str:
-    """Return text on one line, with escapes for what is not printable."""
+    """Return text on one line, with escapes for characters that are not printable."""
     return printable(text)
 
 
 def lines_of(text: str, width: int, height: int) -> list[str]:
-    """Return the first lines of a text, at most `width` characters each, with an ellipsis for what is cut off."""
+    """Return the first lines of a text, at most `width` characters each, with an ellipsis where text is cut off."""
     pieces = text.replace("\r\n", "\n").expandtabs(4).rstrip("\n").split("\n")
     shown = [shortened(safe(piece), width) for piece in pieces[:height]]
     return shown + [ELLIPSIS] if len(pieces) > height else shown
@@ -61,7 +61,7 @@ def size_words(size: int) -> str:
 
 
 def about_words(item: Item) -> str:
-    """Return what the header of an item says: `640 x 480`, `float32 [3, 4]`, `2.5 s, 44100 Hz, 2 channels`."""
+    """Return the facts in the header of an item: `640 x 480`, `float32 [3, 4]`, `2.5 s, 44100 Hz, 2 channels`."""
     about, words = item.about, []
     if "width" in about:
         words.append(f"{about['width']} x {about['height']}")
@@ -146,7 +146,7 @@ def _flat(tokens: list[str], at: int) -> tuple[str, int] | None:
 
 
 def sample_lines(seen: SampleItems) -> str:
-    """Return a line for the sample and one for each entry: field, bytes, kind, and what its header or text says."""
+    """Return a line for the sample and one for each entry: field, bytes, kind, and facts in its header or its text."""
     head = f"{escaped(seen.key)}" if seen.key is not None else "(no sample)"
     rows = [(label_of(item), str(item.size), item.kind, _says(item)) for item in seen.items]
     wide = [max((len(row[column]) for row in rows), default=0) for column in range(3)]

@@ -304,7 +304,7 @@ class AisUpload(Upload):
                 pass
 
     def _send_part(self) -> None:
-        """Begin to send what was written, up to PART bytes; wait for an earlier part if enough are under way."""
+        """Begin to send written bytes, up to PART; wait for an earlier part if enough are under way."""
         data = bytes(self._buffer[:PART])
         del self._buffer[:PART]
         if self._upload is None:
@@ -320,7 +320,7 @@ class AisUpload(Upload):
         self._flight.append(ThreadCall(partial(self._repeat, send_part)))
 
     def _repeat(self, request: Callable[[], _T]) -> _T:
-        """Return what a request returns; it is made again after failures that may pass."""
+        """Make a request, again after failures that may pass, and return its result."""
         return RetryPolicy(self._store.options, self._given_up).repeat(public_name(self._url), request)
 
 

@@ -1,7 +1,7 @@
 """The profiles of the AWS tools: where settings and credentials of s3:// come from if no variable has them.
 
 Keys in the files are read here, again every few minutes, so that those that another program renews are valid in a long
-run. What takes requests or commands, such as SSO, a role or `credential_process`, is left to boto3.
+run. Ways that take requests or commands, such as SSO, a role or `credential_process`, are left to boto3.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def profile_of(options: StoreOptions) -> dict[str, str]:
 
 
 def credential_provider(options: StoreOptions) -> Callable[[], Credentials] | None:
-    """Return what gives obstore the credentials; None if it finds them itself: variables, or a role of the machine."""
+    """Return the provider of credentials; None if obstore finds them itself: variables, or a role of the machine."""
     access, secret = options.setting("access_key_id"), options.setting("secret_access_key")
     if access is not None or secret is not None:
         if access is None or secret is None:
@@ -79,7 +79,7 @@ def _keys_of(profile: dict[str, str]) -> Credentials:
 
 
 def _of_boto3(source: str) -> Callable[[], Credentials]:
-    """Return what gives the credentials of the profile by boto3, which keeps them fresh."""
+    """Return the provider of the credentials of the profile by boto3, which keeps them fresh."""
     name = _profile_name()
     what = f"the AWS profile {name or 'default'} has its keys from {source}"
     try:

@@ -1,8 +1,8 @@
-"""The errors of obstore: their exceptions for users, and what may pass.
+"""The errors of obstore: their exceptions for users, and those that may pass.
 
 An error of obstore is a class for a few kinds, and a text: a line for users, which has the method, the URL and the
 status of the reply, and behind it the tree of causes as Rust prints it. The names of types in that tree say what
-failed. Texts in it, such as the body of a reply, are left out: a server can write there what it likes.
+failed. Texts in it, such as the body of a reply, are left out: a server can write anything there.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def aborting(error: BaseException) -> bool:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether an error may be that of a request whose first reply was lost: what it completes is not there any more."""
+    """Whether an error may be that of a second request to complete an upload, after the first reply was lost."""
     return status_of(str(error)) == 404 and "NoSuchUpload" in str(error)
 
 

@@ -86,7 +86,7 @@ def split_url(url: str, whole: bool = False) -> tuple[str, str, str]:
 
 
 def split_named(url: str) -> tuple[str, str, str]:
-    """Return the scheme, the bucket and the name of an object; raise Usage for what cannot be one."""
+    """Return the scheme, the bucket and the name of an object; raise Usage for an invalid name."""
     scheme, bucket, key = split_url(url, whole=True)
     if not key:
         raise Usage(f"{public_name(url)}: the name of the object is missing", f"{scheme}://BUCKET/NAME")
@@ -144,7 +144,7 @@ def open_at(bucket: str, options: StoreOptions, address: str) -> Any:
 
 
 def server_of(scheme: str, options: StoreOptions) -> list[str]:
-    """Return what tells the servers and accounts apart that may have objects of equal URLs."""
+    """Return a text that distinguishes servers and accounts that may have objects of equal URLs."""
     values = {name: str(value) for _, name, value in _settings(scheme, options)}
     endpoint = endpoint_of(scheme, options)
     names = [endpoint or "", *(values.get(name, "") for name in _ACCOUNTS[scheme].split())]

@@ -6,7 +6,7 @@ version. So a file of another version is never used, and different objects never
 
 - An object is written to `NAME.part` under an exclusive lock, and renamed once all of it is on the disk. Other
   processes that want it wait for that. Locks are those of flock(2), which end with their process, however that ends:
-  what a killed process leaves is a `.part` without a lock, which the next one overwrites or removes.
+  a killed process leaves a `.part` without a lock, which the next process overwrites or removes.
 - A file that is open has a shared lock. To make room, files that no process has open are removed, those first that were
   opened longest ago (their time of access).
 - `DIR/tarkit/` is for one user. Nobody else may write there; a link, or a file of somebody else, is never opened.
@@ -150,9 +150,9 @@ class ObjectCache:
             os.close(lock)
 
     def _make_room(self, size: int, path: str) -> int:
-        """Remove what is of no use, then what was opened longest ago, until `size` bytes fit; return the bytes left.
+        """Remove useless files, then those opened longest ago, until `size` bytes fit; return the bytes left.
 
-        Of no use are other versions of the object that will be at `path`, and what killed processes have left.
+        Useless are other versions of the object that will be at `path`, and files that killed processes left.
         """
         total, files = 0, []
         url = os.path.basename(path)[:33]
@@ -257,7 +257,7 @@ def _complete(path: str, size: int) -> CachedFile | None:
 
 
 def _begin(part: str) -> int | None:
-    """Open an empty file under an exclusive lock; None if another process has one. What is no file is removed."""
+    """Open an empty file under an exclusive lock; None if another process has one. Anything but a file is removed."""
     try:
         fd = _open(part, os.O_RDWR | os.O_CREAT)
     except PermissionError:

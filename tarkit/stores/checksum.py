@@ -1,4 +1,4 @@
-"""Checksums of whole objects, as replies name them; what is read from start to end is compared with them.
+"""Checksums of whole objects, as replies name them; an object that is read from start to end is compared with them.
 
 | header | checksum | source |
 |---|---|---|

@@ -90,7 +90,7 @@ class HttpStore(Store):
             return HttpReply(url, reply, start, stop)
 
     def put(self, url: str, fresh: bool) -> Upload:
-        """Raise Unsupported: no standard says what becomes of a PUT that ends early."""
+        """Raise Unsupported: no standard defines the effect of a PUT that ends early."""
         raise Unsupported(
             f"{public_name(url)}: writing to http:// and https:// is not supported",
             "write a file, then upload it: curl -T FILE URL",
@@ -413,12 +413,12 @@ def _proxy_error(name: str, pool: Any, error: ProxyError) -> Exception:
 
 
 def _shown(text: str) -> str:
-    """Return what a server says for a message: on one line, and not too long."""
+    """Return a text of a server for a message: on one line, and not too long."""
     return printable(text[:_SHOWN])
 
 
 def _reason(error: BaseException) -> str:
-    """Return what an error of urllib3 comes from, in few words."""
+    """Return the cause of an error of urllib3, in few words."""
     inner = error.args[1] if len(error.args) > 1 and isinstance(error.args[1], BaseException) else error.__cause__
     if isinstance(inner, NewConnectionError):  # which is a TimeoutError for urllib3, whatever it is
         return _reason(inner)

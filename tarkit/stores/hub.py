@@ -222,7 +222,7 @@ class HubStore(Store):
         return read_json(reply, url)
 
     def _error_for(self, url: str, reply: BaseHTTPResponse) -> Exception:
-        """Return the exception for a reply of the Hub; `X-Error-Code` says what is missing."""
+        """Return the exception for a reply of the Hub; `X-Error-Code` names the missing thing."""
         name, parsed, code = public_name(url), split_url(url), reply.headers.get("X-Error-Code")
         login = token_hint(bool(self._login), self.options.anonymous, "HF_TOKEN, or hf auth login")
         if code == "EntryNotFound" or (code is None and reply.status == 404):

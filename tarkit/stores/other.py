@@ -132,7 +132,7 @@ class Connection:
         return path
 
     def use(self, url: str, action: Callable[[Any], _T]) -> _T:
-        """Return what `action` returns for the file system; an error closes the connection."""
+        """Call `action` with the file system, and return its result; an error closes the connection."""
         with self._lock:
             try:
                 if self._system is None:
@@ -320,7 +320,7 @@ def _info(url: str, path: str, system: Any) -> Info:
 
 
 def _version(entry: dict[str, Any]) -> str | None:
-    """Return what distinguishes a version of an object from others: an ETag, else a time."""
+    """Return the version of an object: an ETag, else a time."""
     return next((f"{key} {entry[key]}" for key in _VERSIONS if entry.get(key)), None)
 
 

@@ -91,7 +91,7 @@ class RemoteObject:
             return call_interruptibly(transfer.rest)
 
     def stream(self, start: int = 0, stop: int | None = None, eager: bool = True) -> Stream:
-        """Return a reader of bytes [start, stop), in order. What the first request has read is not requested again.
+        """Return a reader of bytes [start, stop), in order. The bytes of the first request are not requested again.
 
         One that is not `eager` may be closed soon: it requests no more bytes ahead than were read.
         """
@@ -237,7 +237,7 @@ class RangeRequest:
         return data
 
     def close(self) -> None:
-        """Give up what was not fetched."""
+        """Give up the bytes that were not fetched."""
         self._transfer.close()
 
 

@@ -47,7 +47,7 @@ class RetryPolicy:
         self._closed.wait(max(pause, min(failure.wait or 0.0, self._options.timeout)))
 
     def repeat(self, where: str, request: Callable[[], Result]) -> Result:
-        """Return what a request returns, which is made again while it fails in a way that may pass.
+        """Return the result of a request, which is made again while it fails in a way that may pass.
 
         Raises:
             TryAgain: `closed` is set meanwhile.
@@ -70,14 +70,14 @@ def exhausted_error(where: str, failure: TryAgain, attempts: int = 1) -> TarkitE
 
 
 def request_again(request: Callable[[], Result], name: str, options: StoreOptions) -> Result:
-    """Return what a request returns, which is made again after failures that may pass; a signal can interrupt it."""
+    """Return the result of a request, which is made again after failures that may pass; a signal can interrupt it."""
     return RetryPolicy(options).repeat(name, partial(call_interruptibly, request))
 
 
 def list_pages(
     url: str, options: StoreOptions, request: Callable[[Place], tuple[Sequence[Result], Place | None]], place: Place
 ) -> Iterator[Result]:
-    """Yield what all pages of a list have. `request` returns what one has, and the place of the next, None for none.
+    """Yield the items of all pages of a list. `request` returns those of a page, and the place of the next or None.
 
     Raises:
         TarkitError: a page follows itself.

@@ -70,7 +70,7 @@ def scheme_of(text: str) -> str | None:
 
 
 def find_scheme(url: str) -> Scheme | None:
-    """Return what serves a URL; None if nothing does.
+    """Return the store of a URL; None if no store serves it.
 
     That is AIStore for the schemes of USE_AIS_FOR (see `rewrite`), else the row of its scheme, else OTHER.
     """
@@ -107,7 +107,7 @@ def unknown_scheme_error(url: str, writing: bool = False) -> Usage:
 
 
 def refuse_url(word: str | None, argument: str) -> None:
-    """Raise Usage when what is given for an option, or an argument of this name, is a URL, and not an existing path."""
+    """Raise Usage if the value of an option, or of an argument of this name, is a URL and not an existing path."""
     if word is not None and scheme_of(word) and not os.path.exists(word):
         raise Usage(f"{public_name(word)}: {spell(argument)} is a local path, not a URL")
 

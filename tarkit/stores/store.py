@@ -1,6 +1,6 @@
 """The interface of a store: operations on an object, and failures of requests.
 
-A store makes single requests. `reading` and `upload` build on it what all stores share: retries, resuming at the byte
+A store makes single requests. `reading` and `upload` add the parts that all stores share: retries, resuming at the byte
 where a connection broke, several ranges in flight, uploads that are checked.
 """
 
@@ -68,7 +68,7 @@ class Reply(Protocol):
         """
 
     def close(self) -> None:
-        """Give up what was not read; a `read` in another thread ends, at once or with its piece."""
+        """Give up the bytes that were not read; a `read` in another thread ends, at once or with its piece."""
 
 
 class PieceReply(Reply):
@@ -114,7 +114,7 @@ class Upload(Protocol):
         """
 
     def abort(self) -> None:
-        """Remove what was written; called instead of `close`, or after an error, and perhaps twice."""
+        """Remove the written bytes; called instead of `close`, or after an error, and perhaps twice."""
 
 
 class Store:
@@ -155,7 +155,7 @@ class Store:
         raise NotImplementedError
 
     def server(self, url: str) -> tuple[str, ...]:
-        """Return what tells servers and accounts apart that may have different objects at this URL."""
+        """Return a text that distinguishes servers and accounts that may have different objects at this URL."""
         return ()
 
 
@@ -193,7 +193,7 @@ class StoreOptions:
         storage: settings of the library that serves the scheme, such as `region`; may contain secrets.
         tell: called with lines about broken connections, about the cache, and about peers that have not come.
         note: called with lines about how objects are read.
-        warn: called with what may be missing or wrong, although the run goes on.
+        warn: called with a message about a possible loss, after which the run goes on.
 
     Raises:
         Usage: the cache is a URL; `cache_size` is invalid, or there is no cache.

@@ -1,4 +1,4 @@
-"""Objects that are written: given up after the first error, and compared with what the store has."""
+"""Objects that are written: given up after the first error, and compared with the object in the store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RemoteUpload:
         self._fresh = fresh
         self._size = 0
         self._written: Info | None = None  # the object, once it is known to be the one that was written
-        try:  # in this thread, as are writes: what another one has begun would stay if this one is interrupted
+        try:  # in this thread, as are writes: an upload begun in another thread would stay if this one is interrupted
             self._upload: Upload = store.put(url, fresh)
         except TryAgain as failure:
             raise self._not_written_error(failure) from failure
@@ -48,7 +48,7 @@ class RemoteUpload:
         self._confirm()
 
     def abort(self) -> None:
-        """Remove what was written."""
+        """Remove the written bytes."""
         self._upload.abort()
 
     def withdraw(self) -> bool:
@@ -72,7 +72,7 @@ class RemoteUpload:
         raise exists_error(self._name)
 
     def _confirm(self) -> None:
-        """Compare the object that the store has with what was sent."""
+        """Compare the object in the store with the bytes that were sent."""
         try:
             info = self._head()
         except FileNotFoundError as error:

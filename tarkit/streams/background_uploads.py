@@ -41,7 +41,7 @@ class BackgroundUploads:
     """Outputs that are being completed, reported in the order in which they were added.
 
     An error of one is raised by the next call, when those before it are reported. Then, and after a signal, call
-    `abort`: what was not reported is removed, so that the outputs that are there are the first ones.
+    `abort`: outputs that were not reported are removed, so that the remaining ones are the first.
 
     Args:
         replaces: whether the outputs may have replaced others; then those that are complete stay.

@@ -292,7 +292,7 @@ class ShellCommand(Program):
             raise
 
     def _sweep(self) -> None:
-        """Leave what it has started."""
+        """Leave the processes that it has started."""
 
     def _targets(self) -> list[int]:
         return [-self.pid] if self._leads else self._family

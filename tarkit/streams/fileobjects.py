@@ -26,7 +26,7 @@ def object_name(file: object) -> str:
 
 
 class FileObjectInput:
-    """A file object that is read. `reader` is what the latest run reads it with."""
+    """A file object that is read. `reader` is that of the latest run."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file

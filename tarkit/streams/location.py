@@ -12,7 +12,7 @@ An input is interpreted by the first of these rules that applies:
 7. Otherwise braces are expanded, then `*`, `?`, `[` and `**` (subdirectories) in each name that does not exist.
 
 After the expansion of braces, rules (`rewrite`) may replace a name that no existing path has; nothing but a glob is
-expanded in what replaces it.
+expanded in its replacement.
 
 `expand_inputs` checks that every path exists, so that a missing shard is reported before anything is read or written.
 """
@@ -425,7 +425,7 @@ def _archives_or_error(directory: str) -> list[Location]:
 
 
 def _glob(pattern: str) -> list[Location]:
-    """Return what a pattern matches, in natural order. A directory stands for its archives, except with `**`."""
+    """Return the matches of a pattern, in natural order. A directory stands for its archives, except with `**`."""
     from glob import glob
 
     names = sorted(glob(pattern, recursive=True), key=natural_key)

@@ -39,7 +39,7 @@ class RemoteSource(WindowSource):
         self._remote = remote
         self._stream: Stream | None = None
         self._position = 0  # of the stream
-        self._kept = 0  # what is before was released
+        self._kept = 0  # bytes before it were released
         self._thread = 0  # the one that called `peek`
         self._whole = False  # whether contents are read
 

@@ -119,7 +119,7 @@ class Sink:
             os.close(out)
 
     def digest(self) -> tuple[str, int] | None:
-        """Return the SHA-256 and the length of what was stored; None for a sink that does not compute it."""
+        """Return the SHA-256 and the length of the stored bytes; None for a sink that does not compute it."""
         return None
 
     def _failed(self, error: OSError) -> NoReturn:
@@ -150,7 +150,7 @@ class DescriptorSink(Sink):
                 self._failed(error)
 
     def abort(self) -> None:
-        """Close the descriptor; what was written stays."""
+        """Close the descriptor; the written bytes stay."""
         if self._out > 2:
             self._give_up()
         self._out = -1
@@ -210,7 +210,7 @@ class FileSink(Sink):
 
     @property
     def fd(self) -> int | None:
-        """The descriptor, whose position is the end of what was written."""
+        """The descriptor, whose position is the end of the written bytes."""
         self.wait()
         return self._out
 
@@ -254,7 +254,7 @@ class FileSink(Sink):
                 self._failed(error)
 
     def fileno(self) -> int:
-        """The descriptor, for reading what was written."""
+        """The descriptor, for reading the written bytes."""
         self.wait()
         return self._out
 

@@ -1,7 +1,7 @@
 """Sources of bytes: files, read in any order, and streams, read forward only, behind one interface.
 
 The bytes of a file can be read at any time. Those of a stream can be read until `release` has passed them: they are
-held in a window in memory, and what is more than HELD bytes of one sample goes to a temporary file.
+held in a window in memory, and the bytes of a sample beyond HELD go to a temporary file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Source:
         size: the length of the archive; None until a stream has ended.
         seekable: whether bytes can be read at any time and in any order.
         codec: the codec that the archive was compressed with, None for a plain one.
-        failure: the error that ended a stream early; what precedes it was read.
+        failure: the error that ended a stream early; the bytes before it were read.
         object_version: the version of the object of a store, also of one that is read from the cache.
     """
 
@@ -67,7 +67,7 @@ class Source:
         """Declare that the bytes before `pos` are not needed again."""
 
     def unchanged(self) -> None:
-        """Raise TarkitError if what was read is not what is there now; do nothing if that is not known."""
+        """Raise TarkitError if the file has changed since it was read; do nothing if that is not known."""
 
     def lend(self, flush: Callable[[], None]) -> None:
         """Register `flush`, to be called once, before bytes of a stream are overwritten or dropped."""
@@ -340,7 +340,7 @@ class StreamSource(Source):
             self._filled += got
 
     def _make_room(self, pos: int, n: int) -> None:
-        """Drop what was released from the window, else enlarge it, else move its front to the temporary file."""
+        """Drop released bytes from the window, else enlarge it, else move its front to the temporary file."""
         self._flush_borrowers()
         low = min(self._keep, pos)
         if low >= self._base:
@@ -394,7 +394,7 @@ class StreamSource(Source):
             self._base += got
 
     def _read(self, view: memoryview) -> int:
-        """Read some bytes, 0 at the end. An error counts as the end, so that what precedes it can be used."""
+        """Read some bytes, 0 at the end. An error counts as the end, so that the bytes before it can be used."""
         try:
             return self.reader.readinto(view)
         except Problem as problem:

@@ -17,7 +17,7 @@ _PARQUET = b"PAR1"  # the first bytes of a file, and its last ones
 
 
 def parse_file(word: str) -> tuple[Literal["path", "pipe", "url"], str]:
-    """Return what kind of file `word` names, and its path, command or URL. An existing path is that path."""
+    """Return the kind of file that `word` names, and its path, command or URL. An existing path is that path."""
     if not os.path.lexists(word):
         if word.startswith("file:"):
             return "path", word.removeprefix("file:")
@@ -149,7 +149,7 @@ def _fetched(url: str, options: StoreOptions | None) -> io.BufferedReader:
 def _refuse_part(file: io.BufferedReader, name: str, options: StoreOptions) -> None:
     """Say that nothing proves that a file of lines is complete; raise TarkitError if its last line has no end."""
     end = os.fstat(file.fileno()).st_size
-    if os.pread(file.fileno(), 4, 0) == _PARQUET:  # which says at its end what it has
+    if os.pread(file.fileno(), 4, 0) == _PARQUET:  # whose end says whether it is complete
         return
     why = "the server does not say how long this file is"
     if os.pread(file.fileno(), 1, max(end - 1, 0)) not in (b"\n", b"\0"):

@@ -36,7 +36,7 @@ _new = tuple.__new__
 class EntryContent(NamedTuple):
     """The content of an entry: `data`, or the `size` bytes of the file `fd`; `mtime` in whole seconds.
 
-    `written` is when a file of the user's was written, in nanoseconds since 1970; -1 for what cannot change.
+    `written` is when a file of the user's was written, in nanoseconds since 1970; -1 for content that cannot change.
     """
 
     data: bytes
@@ -225,7 +225,7 @@ def _place_of(row: Row) -> Place | None:
 
 
 def _result(future: Future[EntryContent | None]) -> EntryContent | None:
-    """Return what a thread has loaded. A signal just before a wait is handled at its end, so waits are short."""
+    """Return the result of a thread. A signal just before a wait is handled at its end, so waits are short."""
     from concurrent.futures import wait  # only needed with -p
 
     while not future.done():

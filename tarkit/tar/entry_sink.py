@@ -25,7 +25,7 @@ _KINDS = {
 
 
 def kind_name(type_: bytes) -> str:
-    """Return what an entry of a type is, for a message that refuses it."""
+    """Return the kind of an entry, for a message that refuses it."""
     return _KINDS.get(type_, f"an entry of type {show(type_)}")
 
 
@@ -91,7 +91,7 @@ class EntrySink(WriteOnlySink):
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Write what follows the last entry."""
+        """Write the bytes that follow the last entry."""
 
     def put(self, data: bytes) -> None:
         """Append to the output; small pieces are written together."""
@@ -101,7 +101,7 @@ class EntrySink(WriteOnlySink):
             self.flush()
 
     def flush(self) -> None:
-        """Write what was put."""
+        """Write the entries so far."""
         pieces, self._pieces, self._size = self._pieces, [], 0
         self.target.writev(pieces)
 

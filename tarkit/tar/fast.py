@@ -3,7 +3,7 @@
 `reader.TarReader` calls it. It parses headers and groups plain entries into samples in one loop, so it is the one place
 in this package that depends on samples. The reference, which reads whatever it leaves, is `reader.TarReader.raw`
 together with `samples.reader.EntryGroups.read`; `samples.reader.BatchFinder` makes batches of that. All ways
-give the same samples, problems and bytes. `gather` is for what writes samples in another order.
+give the same samples, problems and bytes. `gather` serves writers of samples in another order.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ class GeneratedArchive(ByteReader):
     def pieces(self) -> Iterator[bytes]:
         """Yield the archive without its end, in pieces of any size.
 
-        An empty one has what was yielded before it returned at once, since the next may take time.
+        Pieces in front of an empty one are returned at once, since the next may take time.
 
-        Raises TarkitError or OSError; what was yielded before is returned first.
+        Raises TarkitError or OSError; pieces yielded before are returned first.
         """
         raise NotImplementedError
 

@@ -188,7 +188,7 @@ def _pax_entry(name: bytes, records: pax.Records | list[tuple[bytes, bytes]]) ->
 
 
 class _Part(NamedTuple):
-    """One header of an entry with what follows it: an extension and its payload, or the main header."""
+    """One header of an entry: an extension with its payload, or the main header."""
 
     kind: bytes  # the typeflag, with Sun's X as x
     block: bytes

@@ -37,7 +37,7 @@ LENGTH = 1024  # bytes that are looked at
 
 
 def recognise(head: bytes) -> Mistaken | None:
-    """Return what a file is that begins with `head` and with no header of a tar, None if that is not known."""
+    """Return the kind of a file that begins with `head` and not with a header of a tar, None if unknown."""
     text = head[:LENGTH].removeprefix(b"\xef\xbb\xbf").lstrip()
     if text[:1] not in (b"<", b"{", b"[", b"v", b"/"):
         return None

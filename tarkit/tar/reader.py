@@ -81,7 +81,7 @@ class PlainSamples(NamedTuple):
 
 
 def samples_of(start: int, arrays: Found, read: ReadPlaces | None) -> PlainSamples:
-    """Return what the accelerator has found from an offset on; `read` returns contents of the field by their places."""
+    """Return the samples that the accelerator found from an offset on; `read` returns contents by their places."""
     keys, names, samples, entries = arrays
     numbers, rows = memoryview(entries).cast("q"), memoryview(samples).cast("q")
     stops = memoryview(rows[1::4].tobytes()).cast("q")  # without the others
@@ -156,7 +156,7 @@ class TarReader:
             0,
         )  # the bytes that `raw` has in memory, and the offset of their end
         self._passed: Raw | None = None  # the entry after which `raw` continues
-        self._ends_at_marker = False  # whether what follows the end-of-archive marker is not looked at
+        self._ends_at_marker = False  # whether bytes behind the end-of-archive marker are ignored
 
     def restart(self, pos: int) -> TarReader:
         """Return a reader of the entries from `pos` on, after damage; the global PAX headers so far still apply."""
@@ -257,7 +257,7 @@ class TarReader:
         return None
 
     def _scan(self, entry: Raw, field: bytes | None) -> tuple[Found, ReadPlaces] | None:
-        """Return what the accelerator finds, and what reads the contents of the field."""
+        """Return the arrays of the accelerator, and a function that reads contents of the field."""
         source, whole = self.source, self.source.size or NO_END
         if scan is None or not self.plain:
             return None
@@ -462,7 +462,7 @@ class TarReader:
         return Problem("truncated", self.source.name, end, what, hint)
 
     def _not_tar(self) -> tuple[str, str]:
-        """Return what an input is that begins with no header, and the hint."""
+        """Return the kind of an input that begins without a header, and the hint."""
         kind = recognise(bytes(self.source.peek(0, LENGTH)))
         return (
             ("this is not a tar archive", _NO_TAR) if kind is None else (f"this is {kind.what}, no archive", kind.hint)

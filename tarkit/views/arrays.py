@@ -77,7 +77,7 @@ def sketch(item: Item) -> Sketch | None:
 
 
 def _heat(grid: _Grid, channels: int) -> Sketch | None:
-    """Draw a number as a colour, from the smallest to the largest; what is not finite stays transparent."""
+    """Draw a number as a colour, from the smallest to the largest; numbers that are not finite stay transparent."""
     rows = _sampled(grid, channels)
     low, high, text = _range([value for row in rows for value in row], grid.rows * grid.columns // channels)
     if not rows or low is None or high is None:

@@ -95,7 +95,7 @@ class ClassCounts:
     others: int = 0
 
     def counter(self, by: str, policy: Policy) -> Callable[[TarSample], None]:
-        """Return what counts a sample by its value of the field `by`. It raises Problem as `class_of` does."""
+        """Return a function that counts samples by their values of `by`; raises Problem as `class_of` does."""
         name = Name(by)
 
         def count(sample: TarSample) -> None:

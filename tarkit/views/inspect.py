@@ -1,4 +1,4 @@
-"""What is in a dataset: counts of samples, fields and sizes, and a page of its first samples.
+"""Contents of a dataset: counts of samples, fields and sizes, and a page of its first samples.
 
 To count plain archives only headers are read.
 """

@@ -1,4 +1,4 @@
-"""What people call a sample: the classes that it has, and the texts that describe it."""
+"""Labels of a sample: its classes, and the texts that describe it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _is_markup(text: str) -> bool:
 
 
 def class_values(field: str, item: Item) -> list[tuple[str, str]]:
-    """Return what may be a class, with its field: a short text, or the plain members of a JSON object."""
+    """Return possible classes, each with its field: a short text, or the plain members of a JSON object."""
     if item.text is None or item.cut:
         return []
     if item.kind != "json":

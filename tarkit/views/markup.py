@@ -1,4 +1,4 @@
-"""Markup from templates: pages, and their parts in `parts.html`, where what is not `raw` markup is escaped.
+"""Markup from templates: pages, and their parts in `parts.html`, where all but `raw` markup is escaped.
 
 A Content-Security-Policy lets no other script, style or address into a page: what was not escaped by mistake would
 still do nothing.
@@ -38,7 +38,7 @@ def page(template: str, title: str, summary: str, script: str = "", **values: st
 
 @cache
 def _parts() -> dict[str, tuple[Callable[..., str], list[str]]]:
-    """Return what fills in each part, and which of its values are texts.
+    """Return the template of each part, and the names of its values that are texts.
 
     A part ends before the next line `## NAME`, without the end of its last line.
     """

@@ -103,7 +103,7 @@ class Balance:
 def sections(
     total: Census, shards: Sequence[Census], shares: Sequence[Share], balance: Balance | None = None
 ) -> list[Section]:
-    """Return the report: what there is in all, fields, classes, sets of fields, sizes, shards, shares."""
+    """Return the report: totals, fields, classes, sets of fields, sizes, shards, shares."""
     report = [_summary(total, shards), _fields(total)]
     if balance is not None:
         report.append(_classes(balance))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # ---- A panel for each sample
 
 TEXT_LINES, JSON_LINES = 8, 14
-NARROW = 24  # columns that what an item says needs beside its size and kind
+NARROW = 24  # columns for the facts of an item beside its size and kind
 _COLORS = {"picture": "magenta", "array": "cyan", "sound": "yellow", "text": "green"}
 
 
@@ -235,7 +235,7 @@ class PictureRows:
         return lines + "\n"
 
     def _below(self, key: str, labels: Sequence[str], captions: Sequence[str], about: str) -> list[tuple[str, Style]]:
-        """Return the lines below a picture: key, classes, the first caption, and what its header says."""
+        """Return the lines below a picture: key, classes, the first caption, and facts in its header."""
         lines: list[tuple[str, Style]] = [(key, "bold")]
         if labels:
             lines.append((", ".join(labels), "cyan"))

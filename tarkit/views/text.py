@@ -39,8 +39,8 @@ def shard_lines(
 ) -> Iterator[bytes]:
     """Yield lines: a shard and its size, below it `SHARD/ENTRY` with its bytes, before a sample its [key] with `keys`.
 
-    Of each of `samples` there are its key, and names and sizes of its entries. What would break a line is escaped as in
-    our tables.
+    Of each of `samples` there are its key, and names and sizes of its entries. Characters that would break a line are
+    escaped as in tables.
     """
     from tarkit.tables.tsv import escape_tsv
 

@@ -2,7 +2,7 @@
 
 Entries are in the order of the directory. The checksum of each is verified before its last bytes are returned. A zip
 that is not a file is first copied to a temporary file, since its directory is at the end. Names are the bytes in the
-zip, unless an extra field has them in UTF-8. What does not fit in a USTAR header goes to a PAX header before it.
+zip, unless an extra field has them in UTF-8. Values that do not fit in a USTAR header go to a PAX header before it.
 
 Source: PKWARE APPNOTE.TXT 6.3.10: 4.3.7 (local header), 4.3.8 (content).
 """

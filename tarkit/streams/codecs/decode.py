@@ -1,7 +1,7 @@
 """Decompress streams in bounded memory. A stream that ends early is always an error.
 
 A compressed stream is a sequence of frames (gzip members, xz streams ..). `DECODERS` has for each codec a function that
-imports its library and returns a function that begins to decode one frame; `Decoder` handles what is between frames:
+imports its library and returns a function that begins to decode one frame; `Decoder` handles the bytes between frames:
 padding, skippable frames, trailing data.
 """
 
@@ -362,7 +362,7 @@ class _ZstBlocks:
 
 
 class _Zst:
-    """A zstd frame. The library gets one block at a time, so that what precedes damage is decoded."""
+    """A zstd frame. The library gets one block at a time, so that the bytes before damage are decoded."""
 
     def __init__(
         self, source: CompressedInput, library: ZstdDecompressor, longest: int, error: type[Exception]

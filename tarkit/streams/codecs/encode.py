@@ -83,7 +83,7 @@ class Encoder:
 
 
 class _Compressor(Protocol):
-    """The interface of all compressors. What `compress` gets is overwritten after the call."""
+    """The interface of all compressors. The argument of `compress` is overwritten after the call."""
 
     def compress(self, data: memoryview, /) -> bytes: ...
     def flush(self) -> bytes: ...
