@@ -28,7 +28,7 @@ _SEEN = Struct("<IQ")  # input, start
 
 
 class OrderItem(NamedTuple):
-    """A span. With `joins` samples of one key that come one after the other become one.
+    """A span. With `joins`, neighbouring samples of one key become one sample.
 
     With `weights` those of the samples are written too, by which shards are cut.
     """

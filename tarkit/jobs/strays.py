@@ -27,7 +27,7 @@ Strays = dict[int, bytes]
 
 
 def new_mark() -> bytes:
-    """Return the mark of a new job: that of the job which this process belongs to, if any, and one of its own."""
+    """Return the mark of a new job: the mark of the job of this process, if any, and a new one."""
     return os.environb.get(VARIABLE, b"") + f"{os.getpid()}.{_RUN}.{next(_numbers)};".encode()
 
 

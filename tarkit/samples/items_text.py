@@ -203,7 +203,7 @@ def _fields(item: Item) -> dict[str, Any]:
 def name_line(name: EntryName, nul: bool) -> bytes:
     """Return a line `SIZE  PATH -> KEY | FIELD`; with `nul` path, key, field and size raw, each ended by NUL.
 
-    What has no key is `PATH -> no key`; its raw key and field are empty.
+    An entry without a key is `PATH -> no key`; its raw key and field are empty.
     """
     path, key, field, size = name
     if nul:

@@ -688,7 +688,7 @@ class SampleReader:
     def _is_torn(self) -> bool:
         """Return whether the zeros before trailing data are taken for damage inside of the incomplete sample.
 
-        So they are if the next sample is the same one, or has fields that this one lacks.
+        They are if the next sample has the same key, or fields that this sample lacks.
         """
         key, before = self._groups.key, {entry[0] for entry in self._groups.entries if key_of(Entry._make(entry))}
         if self._reader.torn:

@@ -56,13 +56,13 @@ Rows = Callable[[], Iterable[Sequence["Entry | Raw"]]]
 
 
 class SampleBatch:
-    """Samples in a row, in which neighbours have different keys: what passes from an origin through steps to an output.
+    """Samples in a row, of which neighbours have different keys: they pass from an origin through steps to an output.
 
     A step takes and returns batches; whoever needs single samples iterates over them. One sample is a batch as well:
     `TarSample`. A batch of a stream is valid until the next one is read.
 
     Attributes:
-        source: the archive, or what has the bytes of the samples, one after the other.
+        source: the archive, or a source with the bytes of the samples, one after the other.
         start: where the first sample begins in it.
         stops: where each sample ends in it, and the next one begins.
         keys: the keys of the samples.
@@ -158,7 +158,7 @@ class TarSample(SampleBatch):
 
     Attributes:
         key: the key; None for the entries of an archive without samples.
-        source: the archive, or what was made of it.
+        source: the archive, or a source made from it.
         start, stop: the byte range of the sample in the source.
         more: reads one more entry of a sample whose end is not known yet; None at the end.
     """

@@ -105,7 +105,7 @@ class View:
         source = self.sample.source
         if isinstance(
             source, WindowSource
-        ):  # what is still in memory is not read again: 7 to 10 % of `tsv`, `stats --by`
+        ):  # bytes still in memory are not read again: 7 to 10 % of `tsv`, `stats --by`
             return source.recent(start, start + size)
         return source.read(start, start + size)
 
@@ -288,7 +288,7 @@ class Name:
             raise
 
 
-Step = str | int  # of a path into JSON: a name or digits after a dot, or what is in brackets
+Step = str | int  # of a path into JSON: a name or digits after a dot, or text in brackets
 
 _INDEX = re.compile(r"""\[(?:(-?[0-9]{1,18})|'([^']*)'|"([^"]*)")\](?=[.\[]|$)""")
 
@@ -420,7 +420,7 @@ def _pixels(view: View, field: bytes, raw: Raw) -> tuple[int, int]:
 
 
 def picture_of(read: Read, field: bytes, size: int) -> tuple[int, int] | None:
-    """Return width and height in pixels; None for what is not a picture.
+    """Return width and height in pixels; None for anything but a picture.
 
     Args:
         read: `read(pos, n)` returns up to `n` bytes of the content.

@@ -258,7 +258,7 @@ class Where:
         raise AssertionError(node)
 
     def _applied(self, node: ast.AST, function: Callable[..., Any], *operands: ast.AST | Value) -> Value:
-        """Return what applies a function to operands; errors of Python become problems of the sample."""
+        """Return a function that applies another to operands; errors of Python become problems of the sample."""
         values = [self._compiled(operand) if isinstance(operand, ast.AST) else operand for operand in operands]
 
         def value_of(view: View) -> Any:
@@ -356,7 +356,7 @@ class Where:
 
 
 def _either(wanted: bool, values: Sequence[Value]) -> Value:
-    """Return what computes `or` (True) or `and` (False): the first value that is as wanted, else the last one."""
+    """Return the function for `or` (True) or `and` (False): the first value that is `wanted`, else the last one."""
 
     def value_of(view: View) -> Any:
         for value in values:

@@ -61,7 +61,7 @@ class Order(Step):
         return self.sorter(batches, flow).batches()
 
     def sorter(self, batches: Iterator[SampleBatch], flow: Flow) -> Sorter:
-        """Return what puts the samples of a run in order."""
+        """Return the sorter of the samples of a run."""
         run, key = flow.run, self.key
         rank: Rank
         ranks: Ranks | None = None
@@ -159,7 +159,7 @@ class SortOptions(Options):
             raise Usage(what)
 
     def key(self, storage: StoreOptions | None = None) -> SortKey | OrderFile:
-        """Return what ranks samples; `storage` says how the URL of a file is reached."""
+        """Return the key that ranks samples; `storage` has the options for the URL of a file."""
         if self.order_file is not None:
             return OrderFile(os.fsdecode(self.order_file), options=storage)
         return SortKey(self.by, self.type, self.reverse)

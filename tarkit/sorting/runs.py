@@ -30,7 +30,7 @@ _SLICE = 1 << 14  # hashes that are looked at together
 class Runs(SortedRuns):
     """Records of samples in any order, to be iterated over by rank and ordinal, any number of times.
 
-    The rest of a record is the place of its sample. What does not fit into `memory` is written to disk in sorted runs,
+    The rest of a record is the place of its sample. Records beyond `memory` are written to disk in sorted runs,
     the bytes of samples in memory before the part of the list that they belong to; `note` is called with a message at
     the first.
     """
@@ -206,7 +206,7 @@ class SeenKeys:
         self._duplicates.extend(map(hash, keys))
 
     def flush(self) -> None:
-        """Move what is kept to the disk if it takes more than `memory`."""
+        """Move the keys to disk if they take more than `memory`."""
         self._duplicates.flush()
 
     def marked(self) -> bytearray | None:

@@ -67,10 +67,10 @@ class Sorter:
     one, or None to leave the sample out, or raises. Without `absent` such a sample is left out. `ranks(batch)`
     returns the ranks of the next samples at once; None calls `rank` for each.
 
-    With a policy in `gather` samples of one key become one sample: those of one input as they are (they were scattered
-    in it), those of two inputs if `joined-sample` is allowed. Entries keep their order, the ordinal is that of the
-    first one, and `duplicate-entry` is checked. `rank` is called again for each gathered sample, and `absent` only for
-    samples that are complete.
+    With a policy in `gather` samples of one key become one sample: samples scattered in one input always, samples of
+    two inputs if `joined-sample` is allowed. Entries keep their order, the ordinal is that of the first sample, and
+    `duplicate-entry` is checked. `rank` is called again for each gathered sample, and `absent` only for samples that
+    are complete.
 
     With `contents`, the bytes of all samples will be read: those of objects of stores are fetched before their turn.
 

@@ -3,7 +3,7 @@
 A record is `rank, ordinal, rest` in one object of bytes (`pack`), so that the order of records is the order of their
 bytes: by rank, then by ordinal. New records are collected, sorted, divided into blocks, and each block is marshalled:
 that is a run. A record in memory takes 5 bytes beside its own. Runs beyond the memory given are merged to one on disk.
-To read, runs are merged block by block: sorting what is sorted in parts takes a fraction of the time of comparing the
+To read, runs are merged block by block: sorting a list of sorted parts takes a fraction of the time of comparing the
 first records of all runs for each record (external merge sort: Knuth, TAOCP 3, 5.4).
 """
 
@@ -92,7 +92,7 @@ class SortedRun:
             self._extents.extend((start, start + len(block)))
 
     def blocks(self) -> Iterator[list[bytes]]:
-        """Yield the blocks. The system reads what precedes the next block ahead."""
+        """Yield the blocks. The system reads ahead meanwhile."""
         for block in self._blocks:
             yield marshal.loads(block)
         file, extents = self.file, self._extents
@@ -122,7 +122,7 @@ class SortedRuns:
         self._latest: list[bytes] = []
         self._unsorted = 0  # bytes of memory of these
         self._sorted = 0  # and of the runs in memory
-        self._beside = 0  # and of what else belongs to records in memory
+        self._beside = 0  # and of other data of the records in memory
         self._runs: list[SortedRun] = []
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._most = max(2, min(MOST_RUNS, memory // 2 // BUFFER, MOST_RUNS if files < 0 else files // 4))
@@ -167,7 +167,7 @@ class SortedRuns:
             yield from run.blocks()
 
     def moved(self, records: list[bytes], run: SortedRun) -> Iterator[list[bytes]]:
-        """Move what belongs to records along with them to the file of a run; yield the new records, in parts.
+        """Move data that belong to records along with them to the file of a run; yield the new records, in parts.
 
         Here it is nothing. The ranks and ordinals stay.
         """
@@ -219,11 +219,11 @@ class SortedRuns:
 def merge(runs: Iterable[Iterator[list[bytes]]]) -> Iterator[list[bytes]]:
     """Yield the records of sorted runs, given in blocks, in order, in lists.
 
-    What is not greater than the first of the last records of the current blocks is complete. A run of which less than
+    Records up to the smallest last record of the current blocks are complete. A run of which less than
     half is left in memory gets its next block: then each round takes many records of every run, and not one block of
     one run.
     """
-    heads = [(block, 0, rest) for rest in runs if (block := next(rest, None))]  # `block` from 0 on, and what follows
+    heads = [(block, 0, rest) for rest in runs if (block := next(rest, None))]  # `block` from 0 on, and the rest
     while len(heads) > 1:
         bound = min([block[-1] for block, _, _ in heads])
         records: list[bytes] = []

@@ -165,7 +165,7 @@ class AisStore(Store):
     def _page(
         self, url: str, bucket: str, query: Mapping[str, str], prefix: str, place: tuple[str, str]
     ) -> tuple[Sequence[Any], tuple[str, str] | None]:
-        """Return the entries of a page of a list, and the place of the next one: a token, and what names the list."""
+        """Return the entries of a page of a list, and the place of the next one: a token, and the name of the list."""
         value = {"prefix": prefix, "props": "name,size,version,checksum", "pagesize": 0, "flags": "0"}
         value |= {"continuation_token": place[0], "uuid": place[1]} if place[0] else {}
         address = self._address(url, f"/v1/buckets/{quote(bucket)}", query)

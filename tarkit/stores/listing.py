@@ -51,7 +51,7 @@ def matching(pattern: str, options: StoreOptions | None = None) -> Iterator[str]
 
 
 def named(pattern: str, options: StoreOptions | None = None) -> Iterator[str]:
-    """Yield the URL of the object that has this very name, if there is one, else those that the pattern matches."""
+    """Yield the URL of the object of exactly this name, if it exists, else the URLs that the pattern matches."""
     try:
         head_object(pattern, options)
     except (OSError, Denied):  # where objects may be listed, and not read

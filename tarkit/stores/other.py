@@ -271,7 +271,7 @@ class OtherUpload(Upload):
             self._use(lambda system: self._file.write(data))
 
     def _rename(self, system: Any) -> None:
-        """Give the file its name, in place of one that is there, and look whether it has it."""
+        """Rename the file, over an existing one, and check that the new name exists."""
         self._check(self._part, system)
         try:
             system.mv(self._part, self._path)

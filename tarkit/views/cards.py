@@ -38,7 +38,7 @@ class Medium(NamedTuple):
 
 
 class PageClass(NamedTuple):
-    """A class on the page: its number, how many samples have it, and its colour, which classes of one field have."""
+    """A class on the page: its number, its count of samples, and, for classes of a single field, its colour."""
 
     number: int
     samples: int
