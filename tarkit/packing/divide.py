@@ -93,21 +93,22 @@ _PLAIN_NAME, _PLAIN_SIZE = 100, 8**11 - 1  # maxima that a header of one block a
 
 
 def weigh(batch: Batch, sized: bool = True) -> tuple[list[int], list[int]]:
-    """Return for each sample the bytes of its content and of its entries in a tar; 0 if sizes are not known."""
+    """Return the bytes of contents, and of entries in a tar, to the end of each sample; 0 if sizes are not known."""
     if not sized:
         nothing = [0] * len(batch.keys)
         return nothing, nothing
-    taken = [
+    entries = (
         (512 if len(name) <= _PLAIN_NAME and size <= _PLAIN_SIZE else len(encode(name, size))) + (size + 511 & -512)
         for name, size in zip(batch.names, batch.sizes, strict=True)
-    ]
-    return _sums(batch.sizes, batch.stops), _sums(taken, batch.stops)
+    )
+    totals = list(accumulate(batch.sizes)), list(accumulate(entries))
+    contents, taken = ([total[stop - 1] for stop in batch.stops] for total in totals)
+    return contents, taken
 
 
-def _sums(numbers: list[int], stops: list[int]) -> list[int]:
-    totals = [0, *accumulate(numbers)]
-    ends = [totals[stop] for stop in stops]
-    return list(map(sub, ends, [0, *ends]))
+def of_each(ends: list[int]) -> Iterator[int]:
+    """Return the weight of each sample."""
+    return map(sub, ends, [0, *ends])
 
 
 def pack(
@@ -122,7 +123,7 @@ def pack(
         if before != (batch.category, directory):
             plan.close()
         before = batch.category, directory
-        contents, entries = (list(accumulate(weights, initial=0)) for weights in weigh(batch, plan.sized))
+        contents, entries = ([0, *ends] for ends in weigh(batch, plan.sized))
         weights = contents if limits.rule == "content" else entries
         ends, start, samples = weights[1:], 0, len(batch.keys)
         while start < samples:
@@ -200,7 +201,7 @@ def collapse(batches: Iterable[Batch], limits: Limits, plan: Plan) -> None:
         if batch.category != current:
             finish()
             current = batch.category
-        for group, content, entries in zip(batch.groups(), *weigh(batch, plan.sized), strict=True):
+        for group, content, entries in zip(batch.groups(), *map(of_each, weigh(batch, plan.sized)), strict=True):
             directory = directory_of(group[0])
             path = directory.split(b"/") if directory else []
             hand_up(path)

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tarkit.errors import TarkitError, show, system_hint
@@ -122,7 +122,7 @@ class FileBatch(SampleBatch):
     @property
     def stops(self) -> list[int]:  # type: ignore[override]
         """Where each sample ends in an archive of the batch; 0 if sizes are not known."""
-        return list(accumulate(weigh(self.rows, self._origin.tree.sized)[1]))
+        return weigh(self.rows, self._origin.tree.sized)[1]
 
     def part(self, begin: int, end: int) -> FileBatch:
         """Return samples [begin, end), whose objects are the next to be requested."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from tarkit.errors import TarkitError, show, spell
 from tarkit.packing.batch import Batch, Group, batched
-from tarkit.packing.divide import SampleOrder, collapse, equal, level, ordered, pack, weigh
+from tarkit.packing.divide import SampleOrder, collapse, equal, level, of_each, ordered, pack, weigh
 from tarkit.packing.options import ShardOptions
 from tarkit.packing.plan import Plan
 from tarkit.packing.samples import attach, by_key, in_directories, ranked
@@ -83,7 +83,7 @@ def _divide(batches: Iterator[Batch], shards: int, even: bool, plan: Plan) -> No
     records: SpilledList[Group] = SpilledList(plan.tmpdir)
     for batch in batches:
         if even:
-            sizes.extend(weigh(batch)[1])
+            sizes.extend(of_each(weigh(batch)[1]))
         records.extend(list(batch.groups()))
     total = len(records)
     if 0 < total < shards:

@@ -248,7 +248,7 @@ class _Series:
         """Write samples to the current shard and the next ones; return how many are left when all shards are full."""
         if self._copying is not None:
             self.settle(wait=False)
-        begin, stop = 0, len(batch.stops)
+        begin, stop = 0, len(batch.keys)
         contents: Sequence[int] = ()
         if self._content:
             contents = (0,) if isinstance(batch, TarSample) else list(accumulate(sample.content for sample in batch))
@@ -261,7 +261,8 @@ class _Series:
                 end = shard.limits.end(contents, begin, before, shard.samples, shard.content)
             else:
                 weight = shard.writer.position
-                end = shard.limits.end(batch.stops, begin, batch.start_of(begin), shard.samples, weight)
+                ends = range(stop) if shard.limits.size is None else batch.stops  # only sizes need the stops
+                end = shard.limits.end(ends, begin, batch.start_of(begin), shard.samples, weight)
             if begin < end:
                 if isinstance(batch, TarSample) and batch.more is not None:
                     if not self._takes_unfinished(shard):
