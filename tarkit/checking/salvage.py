@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from tarkit.checking.survey import Damage, Survey
 from tarkit.errors import show
 from tarkit.problems import SHOWN
-from tarkit.samples.reader import links_outside
+from tarkit.samples.checks import links_outside
 from tarkit.samples.sample import is_safe, key_of
 from tarkit.streams.codecs.registry import MESSAGES, ZIP
 from tarkit.streams.source import Source

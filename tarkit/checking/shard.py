@@ -13,9 +13,7 @@ from tarkit.checking.survey import Damage, Survey
 from tarkit.checking.targets import ReaderRules, has_times, read_as
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import PROBLEMS
-from tarkit.samples.dataset import open_source
-from tarkit.samples.names import composed, form_words
-from tarkit.samples.reader import (
+from tarkit.samples.checks import (
     GLOBAL,
     describe_duplicate,
     describe_link,
@@ -25,6 +23,8 @@ from tarkit.samples.reader import (
     scattered_hint,
     sets_attributes,
 )
+from tarkit.samples.dataset import open_source
+from tarkit.samples.names import composed, form_words
 from tarkit.samples.sample import KEYLESS, Recent, is_safe, key_of
 from tarkit.spill.multimap import Multimap
 from tarkit.streams.location import Location

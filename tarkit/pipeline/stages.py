@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tarkit.errors import Problem, respell, show
 from tarkit.problems import PROBLEMS, Policy
-from tarkit.samples.reader import duplicate_entries
+from tarkit.samples.checks import duplicate_entries
 from tarkit.samples.sample import Assembly, Recent, SampleBatch, TarSample, key_of, singly
 from tarkit.streams.ranges import HeldRange, RangeSpool
 

@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 from tarkit import errors
 from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
 from tarkit.problems import Policy
+from tarkit.samples.checks import duplicate_entries
 from tarkit.samples.names import form_words, other_form, spelled
-from tarkit.samples.reader import duplicate_entries
 from tarkit.samples.sample import Assembly, TarSample, key_of, split_name
 from tarkit.streams.codecs.registry import DECODED, MESSAGE_SUFFIXES, ZIP
 from tarkit.streams.source import Source

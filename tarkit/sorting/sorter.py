@@ -41,7 +41,7 @@ from tarkit.pipeline.ranges import (
     will_need,
 )
 from tarkit.problems import Policy
-from tarkit.samples.reader import EQUAL_PARTS, describe_duplicate, duplicate_entries
+from tarkit.samples.checks import EQUAL_PARTS, describe_duplicate, duplicate_entries
 from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.sorting.runs import Record, Runs, SeenKeys
 from tarkit.sorting.sample_prefetch import prefetch_samples

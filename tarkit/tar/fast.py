@@ -2,7 +2,7 @@
 
 `reader.TarReader` calls it. It parses headers and groups plain entries into samples in one loop, so it is the one place
 in this package that depends on samples. The reference, which reads whatever it leaves, is `reader.TarReader.raw`
-together with `samples.reader.EntryGroups.read`; `samples.reader.BatchFinder` makes batches of that. All ways
+together with `samples.groups.EntryGroups.read`; `samples.groups.BatchFinder` makes batches of that. All ways
 give the same samples, problems and bytes. `gather` serves writers of samples in another order.
 """
 

@@ -14,8 +14,10 @@ from typing import NamedTuple
 
 from tarkit.errors import Problem
 from tarkit.problems import Policy
+from tarkit.samples.checks import EntryChecks
 from tarkit.samples.dataset import open_source
-from tarkit.samples.reader import EntryChecks, EntryGroups, SampleReader, plain_groups
+from tarkit.samples.groups import EntryGroups, plain_groups
+from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import KEYLESS, Recent, TarSample, key_of, split_name
 from tarkit.streams.location import Location
 from tarkit.streams.source import Source

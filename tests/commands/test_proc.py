@@ -98,7 +98,7 @@ def test_feeds(run: Run, archive: Archive, feed: Feed) -> None:
 @each_feed
 def test_large_contents(size: int, run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Contents in memory and on disk have the same results, changed or not."""
-    for limit in ("streams.source.HELD", "samples.reader.LARGE", "tar.writer.LONG", "streams.background.LONG"):
+    for limit in ("streams.source.HELD", "samples.groups.LARGE", "tar.writer.LONG", "streams.background.LONG"):
         monkeypatch.setattr(f"tarkit.{limit}", 2 << 20)
     content = os.urandom(1000) * (size // 1000 + 1)
     content = content[:size]

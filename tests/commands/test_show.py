@@ -238,7 +238,7 @@ def test_large_entries_are_not_held(run: Run, archive: Archive, feed: Feed, monk
     """Of a large member only the head is read; a stream skips the rest."""
     for name in ("CHUNK", "HELD"):
         monkeypatch.setattr(source, name, 1 << 16)
-    monkeypatch.setattr("tarkit.samples.reader.LARGE", 1 << 16)
+    monkeypatch.setattr("tarkit.samples.groups.LARGE", 1 << 16)
     reads: list[int] = []
     for each in (source.FileSource, source.StreamSource):
         original = each.read

@@ -20,7 +20,7 @@ WINDOW = 16 << 10  # KiB for each further stream
 AHEAD = (1 << 10) + (1 << 8)  # KiB that are read ahead of a file of small entries, and the window before
 SMALL = {  # a quarter of all these, for a quarter of the data
     "tarkit.streams.source.HELD": 4 << 20,
-    "tarkit.samples.reader.LARGE": 4 << 20,
+    "tarkit.samples.groups.LARGE": 4 << 20,
     "tarkit.tables.content.HELD": 4 << 20,
 }
 SIZE = 24_000_000

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from tarkit.errors import Problem, TarkitError, respell
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples import reader
-from tarkit.samples.reader import EntryGroups, SampleReader, group_entries
+from tarkit.samples.groups import EntryGroups, group_entries
+from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import REMEMBERED, Recent, SampleBatch, TarSample, is_safe, split_name
 from tarkit.streams import source as sources
 from tarkit.streams.source import FileSource, StreamSource

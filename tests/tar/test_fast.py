@@ -15,7 +15,8 @@ import pytest
 
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
-from tarkit.samples.reader import BatchFinder, EntryGroups, SampleReader, plain_groups
+from tarkit.samples.groups import BatchFinder, EntryGroups, plain_groups
+from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import SampleBatch, TarSample, is_safe
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.source import FileSource, StreamSource
