@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import click
 
-from tarkit.cli import options
-from tarkit.cli.command import Command, option
+from tarkit.cli import options as shared
+from tarkit.cli.command import Command
 from tarkit.cli.console import ConsoleRun, aligned, current
 from tarkit.dataset import Dataset, for_run
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.mixing.mix import Ends, Mixture, open_sources
-from tarkit.mixing.mixer import Mix, Stock, Until, derived
+from tarkit.mixing.mix import MixOptions, Mixture, open_sources
+from tarkit.mixing.mixer import Mix, Stock, derived
 from tarkit.mixing.spec import parse_mix
 from tarkit.pipeline.archive import write_archive
 from tarkit.pipeline.output import Output
@@ -40,35 +41,33 @@ COST = (
 )
 
 
+def _number(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        if (number := parse_count(text)) is not None:
+            return number
+        found = re.fullmatch(r"[0-9]*(?:\.([0-9]*?)0*)?(?:e([0-9]{1,3})|([kKMG]))?", text)
+        if found and len(found[1] or "") <= int(found[2] or _POWERS.get(found[3], 0)):
+            return parse_size(text)
+    except Usage:
+        pass
+    raise Usage(f"invalid --total {show(text)}", "a number of samples, such as 5000, 1e6 or 1M")
+
+
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @click.argument("words", nargs=-1, metavar="SPEC.yaml | SOURCE[@WEIGHT]...")
-@options.parallel("Read N shards of each source ahead.")
-@options.output
-@option("Mix", "--total", metavar="N", help="Draw N samples: 5000, 1e6, 1M.")
-@option(
-    "Mix",
-    "--until",
-    choices=Ends,
-    default=None,
-    help="End when the first source ends, or all.  [default: first]",
-)
-@option(
-    "Mix",
-    "--repeat",
-    default=False,
-    help="Read a source again after its end.",
-    more="It ends with --total or --until all.",
-)
-@options.shard_slice
-@options.select
-@options.fields
-@options.problems
+@shared.parallel("Read N shards of each source ahead.")
+@shared.output
+@shared.rows(MixOptions, total=_number)
+@shared.shard_slice
+@shared.select
+@shared.fields
+@shared.problems
 def mix(
     words: tuple[str, ...],
     output: Output,
-    total: str | None,
-    until: Until | None,
-    repeat: bool,
+    options: Callable[..., MixOptions],
     select: Select,
     fields: Fields,
     parallel: int,
@@ -90,25 +89,20 @@ def mix(
     `datasets` of webdataset.
     """
     run = current()
-    if repeat and until == "first":
-        raise Usage("--repeat cannot be used with --until first: it reads a source again after its end")
-    if repeat and until is None and total is None:
-        raise Usage("--repeat has no end", "use --total N, or --until all to end when each source was read once")
+    chosen = options()
     spec = parse_mix(words, run.warn)
     run.reserve(spec.path, "the description of the mix", written=False)
-    drawn = None if total is None else _number(total)
 
     def opened(locations: list[Location], interleave: int) -> Dataset:
         return for_run(run, locations, shard_slice, interleave=interleave, prefetch=parallel - 1)
 
     sources = open_sources(spec, opened, tell=run.tell)
     run.refuse([location for source in sources for location in source.data.locations])
-    seed = options.draw_seed(select.seed)
+    seed = shared.draw_seed(select.seed)
     for number, source in enumerate(sources):
-        chosen = replace(select, seed=derived(derived(seed, number), "sample"))
-        source.data = source.data.then(SampleFilter(chosen, shared=True))
-    until = until or ("never" if repeat else "first")
-    mixture = Mixture(sources, seed, drawn, until, repeat, replace(fields, rekey=None), kept=True)
+        own = replace(select, seed=derived(derived(seed, number), "sample"))
+        source.data = source.data.then(SampleFilter(own, shared=True))
+    mixture = Mixture(sources, seed, chosen, replace(fields, rekey=None), kept=True)
     data = mixture.dataset(spec.shuffle).change(Fields(rekey=fields.rekey)).then(ReportKeys(select))
     write_archive(data, output, run)
     assert mixture.reader is not None
@@ -117,18 +111,6 @@ def mix(
     if mixture.reader.repeated:
         run.tell("samples that were drawn again have ~2, ~3, ... after their keys")
     run.finish(_shares(run, mixture.reader.drawn))
-
-
-def _number(text: str) -> int:
-    try:
-        if (number := parse_count(text)) is not None:
-            return number
-        found = re.fullmatch(r"[0-9]*(?:\.([0-9]*?)0*)?(?:e([0-9]{1,3})|([kKMG]))?", text)
-        if found and len(found[1] or "") <= int(found[2] or _POWERS.get(found[3], 0)):
-            return parse_size(text)
-    except Usage:
-        pass
-    raise Usage(f"invalid --total {show(text)}", "a number of samples, such as 5000, 1e6 or 1M")
 
 
 def _report_end(run: ConsoleRun, drawn: Mix[TarSample]) -> None:

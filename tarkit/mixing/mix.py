@@ -13,11 +13,12 @@ from itertools import groupby
 from typing import Any, Literal, TypedDict, Unpack
 
 from tarkit.dataset import Dataset, open
-from tarkit.errors import Usage
+from tarkit.errors import Usage, spell
 from tarkit.mixing.mixer import Mix, Stock, Until, derived, locate
 from tarkit.mixing.spec import SUFFIXES, MixSpec, SourceSpec, parse_mapping, read_spec
-from tarkit.pipeline.arguments import check_at_least, check_choice, check_function, check_whole
+from tarkit.pipeline.arguments import check_at_least, check_function, check_whole
 from tarkit.pipeline.chain import refuse_twice
+from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import buffer_shuffle, without_strays
 from tarkit.pipeline.steps import Flow, Step
@@ -50,7 +51,7 @@ def mix(
     seed: int,
     *,
     total: int | None = None,
-    until: Ends = "first",
+    until: Ends | None = None,
     repeat: bool = False,
     each: Callable[[Dataset], Dataset] | None = None,
     **reading: Unpack[OpenArguments],
@@ -63,7 +64,8 @@ def mix(
             (names, or a dataset), `weight`, `probability`, `nrepeats`, `shuffle` and so on.
         seed: decides the draw.
         total: how many samples are drawn at most.
-        until: when the mix ends: once the `"first"` dataset has no more, or `"all"` of them.
+        until: when the mix ends: once the `"first"` dataset has no more, or `"all"` of them; by default the first, with
+            `repeat` after `total` samples.
         repeat: whether a dataset that has no more begins again, up to `total`, or until all came to their end once. A
             sample that comes for the second time has `~2` after its key, then `~3` and so on.
         each: called with the dataset of each source; returns it with the steps that choose samples before the draw.
@@ -78,17 +80,14 @@ def mix(
     >>> [sample.key for sample in tarkit.mix([(cats, 2), dogs], seed=9, until="all")]
     ['cat/0', 'cat/1', 'cat/2', 'dog/0', 'cat/3', 'dog/1']
     """
+    options = MixOptions.of(locals())
     check_whole(seed=seed)
-    check_choice("until", until, Ends)
-    check_at_least(0, total=total)
-    if repeat and until == "first" and total is None:
-        raise Usage("repeat has no end", "total=N draws so many, until='all' ends once each came to its end")
-    options = parse_options(reading.get("storage_options"))
-    spec, datasets = _described(sources, Run(on_problem=reading.get("on_problem")).warn, options)
+    storage = parse_options(reading.get("storage_options"))
+    spec, datasets = _described(sources, Run(on_problem=reading.get("on_problem")).warn, storage)
     if reading and None not in datasets:
         raise Usage(f"{next(iter(reading))}: it is for sources that are names", "give it to tarkit.open")
     opened = open_sources(
-        spec, lambda locations, interleave: open(locations, interleave=interleave, **reading), datasets, options=options
+        spec, lambda locations, interleave: open(locations, interleave=interleave, **reading), datasets, options=storage
     )
     if each is not None:
         check_function(each=each)
@@ -96,7 +95,38 @@ def mix(
             source.data = each(source.data)
             if not isinstance(source.data, Dataset):
                 raise TypeError(f"each returns a dataset, not {type(source.data).__name__}")
-    return Mixture(opened, seed, total, "never" if repeat and until == "first" else until, repeat).dataset(spec.shuffle)
+    return Mixture(opened, seed, options).dataset(spec.shuffle)
+
+
+class MixOptions(Options):
+    """The options of `tarkit.mix` and the command `mix`.
+
+    Attributes:
+        end: when the mix ends.
+    """
+
+    total: int | None = row("Mix", "--total", metavar="N", help="Draw N samples: 5000, 1e6, 1M.")
+    until: Ends | None = row(
+        "Mix", "--until", choices=Ends, help="End when the first source ends, or all.  [default: first]"
+    )
+    repeat: bool = row(
+        "Mix",
+        "--repeat",
+        default=False,
+        help="Read a source again after its end.",
+        more="It ends with --total or --until all.",
+    )
+
+    def check(self) -> None:
+        """Raise Usage for a mix without an end."""
+        check_at_least(0, total=self.total)
+        if self.repeat and self.until == "first":
+            what = f"{spell('repeat')} cannot be used with {spell('until', 'first')}"
+            raise Usage(f"{what}: it reads a source again after its end")
+        if self.repeat and self.until is None and self.total is None:
+            hint = f"use {spell('total', 'N')}, or {spell('until', 'all')} to end when each source was read once"
+            raise Usage(f"{spell('repeat')} has no end", hint)
+        self.end: Until = self.until or ("never" if self.repeat else "first")
 
 
 def _described(
@@ -212,9 +242,7 @@ class Mixture:
     Attributes:
         sources: the sources.
         seed: decides the draw.
-        total: how many samples are drawn at most.
-        until: when the mix ends.
-        repeat: whether a source that has no more samples begins again.
+        options: when it ends.
         fields: changes the samples of all sources.
         kept: whether the stocks stay open after a run, to look at what is left in them; the caller closes them.
         reader: the reader of the latest run, which has its counts.
@@ -222,9 +250,7 @@ class Mixture:
 
     sources: Sequence[MixSource]
     seed: int
-    total: int | None
-    until: Until
-    repeat: bool
+    options: MixOptions
     fields: Fields = field(default_factory=Fields)
     kept: bool = False
     reader: MixReader | None = None
@@ -233,7 +259,7 @@ class Mixture:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle what it was made of, without the latest run."""
-        return Mixture, (self.sources, self.seed, self.total, self.until, self.repeat, self.fields)
+        return Mixture, (self.sources, self.seed, self.options, self.fields)
 
     @property
     def locations(self) -> tuple[Location, ...]:
@@ -274,7 +300,8 @@ class MixReader(InputReader):
             self._stock(Laps(source, derived(mixture.seed, number), self))
             for number, source in enumerate(mixture.sources)
         ]
-        self.drawn = Mix(stocks, mixture.seed, total=mixture.total, until=mixture.until, repeat=mixture.repeat)
+        options = mixture.options
+        self.drawn = Mix(stocks, mixture.seed, total=options.total, until=options.end, repeat=options.repeat)
         try:
             yield from self.drawn
         finally:
@@ -308,7 +335,7 @@ class Laps:
         self._order = random.Random(derived(self.seed, "order"))
         self._buffer = random.Random(derived(self.seed, "buffer"))
         self._kept: InputReader | None = None
-        again = self.reader.mixture.repeat or self._spec.nrepeats > 1
+        again = self.reader.mixture.options.repeat or self._spec.nrepeats > 1
         self._keeps = again and self.source.reads_once
 
     def __call__(self) -> Iterator[TarSample]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tarkit
+from tests._tools import each_row
 from tests.conftest import Archive, Content, Run, tar
 
 A: dict[str, Content] = {f"a{n}.{field}": f"A{n}{field}".encode() for n in range(9) for field in ("cls", "jpg")}
@@ -93,3 +94,19 @@ def test_problems_of_sources(archive: Archive) -> None:
     mixed = tarkit.mix([{"shards": "cut.tar"}], 1, skip="truncated", on_problem=said.append)
     assert [sample.key for sample in mixed] == ["a0"]
     assert len(said) == 1
+
+
+@each_row(
+    ("options", "message"),
+    [
+        ({"repeat": True}, "repeat has no end"),
+        ({"repeat": True, "until": "first", "total": 3}, "repeat cannot be used with until='first': it reads a source"),
+        ({"until": "never"}, "until='never': it is one of first, all"),
+        ({"total": -1}, "total=-1: it is at least 0"),
+    ],
+)
+def test_options(archive: Archive, options: dict[str, Any], message: str) -> None:
+    """Options are those of the command."""
+    archive(tar(A), "a.tar")
+    with pytest.raises(tarkit.Usage, match=message):
+        tarkit.mix([tarkit.open("a.tar")], 1, **options)

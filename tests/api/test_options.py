@@ -14,6 +14,7 @@ from tarkit.export.table import TableOptions
 from tarkit.extraction.extract import ExtractOptions
 from tarkit.indexing.index import IndexOptions
 from tarkit.jobs.options import JobOptions
+from tarkit.mixing.mix import MixOptions
 from tarkit.packing.create import CreateOptions
 from tarkit.packing.options import ShardOptions
 from tarkit.pipeline.options import Options
@@ -46,6 +47,7 @@ COMMAND_ONLY = {
         (tarkit.create, CreateOptions),
         (tarkit.index, IndexOptions),
         (tarkit.map_shards, JobOptions),
+        (tarkit.mix, MixOptions),
         (tarkit.shard, ShardOptions),
     ],
 )

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tarkit.dataset import open as open_dataset
 from tarkit.errors import TarkitError, Usage
-from tarkit.mixing.mix import Laps, MixReader, Mixture, open_sources
+from tarkit.mixing.mix import Laps, MixOptions, MixReader, Mixture, open_sources
 from tarkit.mixing.mixer import Mix, Stock, Until, derived, locate
 from tarkit.mixing.spec import MixSpec, SourceSpec, parse_mix, parse_source, read_spec
 from tarkit.pipeline.run import Run
@@ -392,7 +392,7 @@ def test_seeds_of_parts() -> None:
 def samples(spec: SourceSpec, again: bool = False) -> Laps:
     """The laps of a source."""
     [source] = open_sources(MixSpec([spec]), lambda locations, turns: open_dataset(locations, interleave=turns))
-    return Laps(source, 1, MixReader(Mixture([source], 1, None, "all", again), Run(), None))
+    return Laps(source, 1, MixReader(Mixture([source], 1, MixOptions(until="all", repeat=again)), Run(), None))
 
 
 def lap(laps: Laps) -> str:
