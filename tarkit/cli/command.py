@@ -26,7 +26,6 @@ Decorator = Callable[[Function], Function]
 
 FIRST = ("Input", "Output")  # then the sections of the command itself
 LAST = ("Select", "Fields", "Problems", "Jobs", "URLs", "Messages")
-URL_OPTIONS = ("endpoint_url", "anonymous", "net_retries", "net_timeout", "cache", "cache_size")
 _NOEOF = "the URL says it: zpush://HOST:PORT?noeof"
 _TEMPLATE = {"--template": "numbers in -o are %06d, {000..099} or @00099"}
 _MAP = {
@@ -324,11 +323,15 @@ def long_name(param: click.Option) -> str:
 
 
 def store_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `StoreOptions` for the values, or words, of options about URLs, by parameter."""
-    kinds: dict[str, tuple[str, Any]] = {"net_retries": ("retries", int), "net_timeout": ("timeout", float)}
-    given = {name: values[name] for name in URL_OPTIONS if values.get(name) is not None}
-    named = ((*kinds.get(name, (name, None)), value) for name, value in given.items())
-    return {name: value if kind is None else kind(value) for name, kind, value in named}
+    """Return the arguments of `StoreOptions` among values, or words, by the parameters of options."""
+    from tarkit.stores.store import OPTION_KEYS
+
+    convert: dict[str, Callable[[Any], Any]] = {"net_retries": int, "net_timeout": float}
+    settings = {name: values[name] for name in OPTION_KEYS if values.get(name) is not None}
+    return {
+        name.removeprefix("net_"): convert[name](value) if name in convert else value
+        for name, value in settings.items()
+    }
 
 
 def given_words(ctx: click.Context, options: Iterable[Option], but: Sequence[str]) -> list[str]:
@@ -405,7 +408,7 @@ class Command(click.Command):
         from tarkit.stores import connect
         from tarkit.stores.store import StoreOptions, silent
 
-        chosen = store_settings({name: ctx.meta.get(f"tarkit.{name}") for name in URL_OPTIONS})
+        chosen = store_settings({key.removeprefix("tarkit."): value for key, value in ctx.meta.items()})
         tell = silent if ctx.meta.get("tarkit.quiet") else say
         note = tell if ctx.meta.get("tarkit.verbose") else silent
         connect.configure(StoreOptions(**chosen, tell=tell, note=note, warn=tell))

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -23,14 +23,14 @@ from tarkit.pipeline import rows as shared
 from tarkit.pipeline.options import Options
 from tarkit.pipeline.output import Output, archive_output
 from tarkit.pipeline.output import text_output as open_text
-from tarkit.problems import PROBLEMS, Policy
-from tarkit.samples.fields import Fields, OnMissing, parse_fields
-from tarkit.samples.select import KeyList, Select, Slice, parse_slice
+from tarkit.pipeline.selection import ChangeOptions, FieldOptions, ProblemOptions, SelectOptions
+from tarkit.samples.select import Slice, parse_slice
 from tarkit.sizes import parse_count
 from tarkit.streams.codecs.registry import FORMAT_ALIASES, MESSAGES
 from tarkit.streams.location import Location, expand_inputs
-from tarkit.streams.text import split_column
 from tarkit.tar.block import EARLIEST, LATEST
+
+Kind = TypeVar("Kind", bound=Options)
 
 
 def group(name: str, build: Function, *options: Decorator, taken: Sequence[str] = ()) -> Decorator:
@@ -72,6 +72,15 @@ def rows(kind: type[Options], argument: str = "options", **words: Callable[[Any]
     def build(**values: Any) -> Callable[..., Options]:
         return partial(kind, **values | {name: convert(values[name]) for name, convert in words.items()})
 
+    return _declared(kind, argument, build)
+
+
+def made(kind: type[Kind], argument: str, make: Callable[[Kind], Any]) -> Decorator:
+    """Return a decorator that declares the options of a step, and passes what `make` returns for them."""
+    return _declared(kind, argument, lambda **values: make(kind(**values)))
+
+
+def _declared(kind: type[Options], argument: str, build: Function) -> Decorator:
     return group(argument, build, *(declare(row, name) for name, row in kind.rows.items()), taken=list(kind.rows))
 
 
@@ -125,77 +134,9 @@ def _reserved(open_: Callable[..., Output], output: str | None, compress: str | 
     return opened
 
 
-def _select(
-    match: str | None,
-    keys: str | None,
-    require_all: bool,
-    where: str | None,
-    sample: float | None,
-    seed: int | None,
-    slice_: str | None,
-) -> Select:
-    if require_all and keys is None:
-        raise Usage("--require-all requires --keys-from")
-    select = Select(
-        match=match,
-        keys=None if keys is None else _keys(keys, require_all),
-        sample=sample,
-        seed=seed,
-        slice=parse_slice(slice_) if slice_ is not None else None,
-    )
-    if where is not None:
-        from tarkit.samples.where import Where
-
-        select.where = Where(where)
-    run = current()
-    select.policy = lambda: run.policy
-    if sample is not None:
-        select.seed = draw_seed(seed)
-    return select
-
-
-def _keys(keys_from: str, require_all: bool) -> KeyList:
-    from tarkit.samples.keys import read_keys
-
-    current().reserve(split_column(keys_from)[0], "the list of keys", written=False)
-    return read_keys(keys_from, require_all)
-
-
-def _fields(
-    fields: tuple[str, ...],
-    drop: tuple[str, ...],
-    require: tuple[str, ...],
-    on_missing: OnMissing,
-    rekey: str | None,
-) -> Fields:
-    needed = [word.split("|") for word in _words(require)]
-    return Fields(
-        parse_fields(" ".join(fields)) if fields else [],
-        tuple(_words(drop)),
-        [tuple(os.fsencode(name) for name in names) for names in needed],
-        on_missing,
-        rekey,
-    )
-
-
 def split_blanks(words: Iterable[str]) -> list[str]:
     """Return the words of a repeatable option, which blanks separate too."""
     return " ".join(words).split()
-
-
-def _words(given: tuple[str, ...]) -> list[str]:
-    """Return the words of a repeatable option, which are separated by commas and blanks."""
-    return " ".join(given).replace(",", " ").split()
-
-
-def _policy(allow: tuple[str, ...], skip: tuple[str, ...], maxerr: int) -> Policy:
-    run = current()
-    run.policy = Policy(allow, skip, maxerr, run.warn)
-    return run.policy
-
-
-def _complete_problem(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in (*PROBLEMS, "all") if name.startswith(incomplete)]
 
 
 def _slice(shard_slice: str | None) -> Slice | None:
@@ -298,30 +239,7 @@ shard_slice = group(
     _slice,
     option("Select", "--shard-slice", "--shardslice", metavar="LO:HI:STEP", help="Only these samples of each input."),
 )
-select = group(
-    "select",
-    _select,
-    option("Select", "--match", metavar="REGEX", help="Only samples whose key contains REGEX."),
-    option(
-        "Select",
-        "--keys-from",
-        "keys",
-        metavar="FILE[:COLUMN]",
-        role="column",
-        help="Only keys listed in FILE, or in its COLUMN.",
-    ),
-    option("Select", "--require-all", default=False, help="A missing key of --keys-from is an error."),
-    option(
-        "Select",
-        "--where",
-        metavar="EXPR",
-        help="Only samples for which EXPR is true.",
-        more="It compares fields, as in 'cls == 3 and json.width > 512' or 'size.jpg > 10000'.",
-    ),
-    option("Select", "--sample", type=float, metavar="P", help="Each sample with probability P."),
-    option("Select", "--seed", type=int, metavar="S", help="Random seed.  [default: drawn and printed]"),
-    option("Select", "--slice", "slice_", metavar="LO:HI:STEP", help="Only these of the samples selected so far."),
-)
+select = made(SelectOptions, "select", lambda options: options.select(current(), draw_seed))
 count = option("Select", "-c", "--count", at_least=0, metavar="N", help="Only the first N of those.")
 memory = group(
     "memory",
@@ -329,75 +247,9 @@ memory = group(
     option("Order", "--memory", metavar="SIZE", help="Use up to SIZE: 500M, 4GB.  [default: 1/4 of RAM]"),
 )
 
-_FIELDS = (
-    option("Fields", "--drop", default=(), metavar="GLOB", help="Drop fields that match GLOB."),
-    option("Fields", "--require", default=(), metavar="F1,F2", help="Fields that must exist; a|b is either."),
-    option(
-        "Fields",
-        "--on-missing-field",
-        "on_missing",
-        choices=OnMissing,
-        default="error",
-        aliases={"abort": "error", "exclude": "skip", "ignore": "keep"},
-        metavar="HOW",
-        help="One of error, warn, skip, keep.",
-        more="What to do with a sample that lacks a field of -f or --require: error ends the run, skip drops it, keep "
-        "keeps it, warn keeps it with a warning.",
-    ),
-    option(
-        "Fields",
-        "--rekey",
-        "-R",
-        metavar="SPEC",
-        help="New keys: '{stem}/{key}', '{index:06d}'.",
-        more="Each # is the index with nine digits.",
-    ),
-)
-fields_without_choice = group("fields", partial(_fields, ()), *_FIELDS)
-fields = group(
-    "fields",
-    _fields,
-    option(
-        "Fields",
-        "-f",
-        "--fields",
-        "--field",
-        default=(),
-        metavar="FIELDS",
-        help="Only these, in this order: 'png new:old1,old2'.",
-        more="A field that differs from its name here only in case gets this name.",
-    ),
-    *_FIELDS,
-)
-problems = group(
-    "policy",
-    _policy,
-    option(
-        "Problems",
-        "--allow",
-        default=(),
-        metavar="PROBLEM",
-        complete=_complete_problem,
-        help="Continue and keep samples with this problem (or all).",
-    ),
-    option(
-        "Problems",
-        "--skip",
-        default=(),
-        metavar="PROBLEM",
-        complete=_complete_problem,
-        help="Continue without samples with this problem (or all).",
-    ),
-    option(
-        "Problems",
-        "--maxerr",
-        at_least=0,
-        default=0,
-        metavar="N",
-        help="Skip the first N problems; the next ends the run.",
-        more="Problems that --allow or --skip name are not counted.",
-    ),
-)
+fields_without_choice = made(ChangeOptions, "fields", lambda options: options.change)
+fields = made(FieldOptions, "fields", lambda options: options.change)
+problems = made(ProblemOptions, "policy", lambda options: options.policy(current()))
 
 
 def draw_seed(given: int | None) -> int:

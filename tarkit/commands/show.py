@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tarkit.cli import options
-from tarkit.cli.command import Command, option
+from tarkit.cli import options as shared
+from tarkit.cli.command import Command
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.dataset import Dataset, for_run
 from tarkit.errors import Usage
@@ -21,7 +21,7 @@ from tarkit.samples.items import describe_sample, names_of
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location
-from tarkit.views.inspect import first_samples, with_classes, write_gallery
+from tarkit.views.inspect import ShowOptions, first_samples, with_classes, write_gallery
 
 EXAMPLES = (
     "tarkit show train-000000.tar",
@@ -37,7 +37,6 @@ COST = (
 if TYPE_CHECKING:
     from tarkit.views.terminal import How
 
-FEW, PAGE = 10, 200  # default numbers of samples: in lines, on a page
 BATCH = 1 << 16  # bytes that are written together
 
 Write = Callable[[bytes], None]
@@ -47,41 +46,18 @@ _NO_SAMPLE = "no sample found: samples are entries with a dot in their file name
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
-@options.archives(options.null("Names in LIST, and of --names, end with NUL."))
-@options.shard_slice
-@options.select
-@option(
-    "Select",
-    "-c",
-    "--count",
-    at_least=0,
-    metavar="N",
-    help="The first N of these.  [default: 10, see above]",
-)
-@option("Select", "--all", "every", default=False, help="All of them.")
-@options.fields
-@option("Show", "--names", default=False, help="Print names: PATH -> KEY | FIELD; with -0 raw.")
-@option("Output", "--json", "as_json", default=False, help="An object on a line for each sample.")
-@option("Show", "--images", default=False, help="Draw the pictures in the terminal (requires tarkit[images]).")
-@option(
-    "Output", "--html", metavar="FILE", role="side", help="Write a page with pictures, search and histograms to FILE."
-)
-@option("Show", "--by", metavar="FIELD", help="The class, for --html and --images: cls, json.label.")
-@option("Show", "--classes", metavar="FILE", role="file", help="Names of numbered classes.  [default: classes.txt]")
-@options.problems
+@shared.archives(shared.null("Names in LIST, and of --names, end with NUL."))
+@shared.shard_slice
+@shared.select
+@shared.fields
+@shared.rows(ShowOptions)
+@shared.problems
 def show(
     inputs: list[Location],
     shard_slice: Slice | None,
     select: Select,
-    count: int | None,
-    every: bool,
     fields: Fields,
-    names: bool,
-    as_json: bool,
-    images: bool,
-    html: str | None,
-    by: str | None,
-    classes: str | None,
+    options: Callable[..., ShowOptions],
     policy: Policy,
 ) -> None:
     """Show the contents of archives: fields, sizes, texts, pictures.
@@ -98,31 +74,23 @@ def show(
     arrays. Reducing pictures of over 64 KiB requires tarkit[images]; without it, only pictures of up to 32 KiB are
     shown. Without --by, classes are in fields or members of JSON named cls, class, label or category.
     """
-    chosen = [name for name, on in (("names", names), ("json", as_json), ("images", images), ("html", html)) if on]
-    if len(chosen) > 1:
-        raise Usage(f"--{chosen[0]} and --{chosen[1]} exclude each other", "choose one view")
-    if every and count is not None:
-        raise Usage("--all and --count exclude each other")
-    if (by or classes) and chosen not in (["html"], ["images"]):
-        raise Usage("--by and --classes require --html or --images")
-    run = current()
-    run.reserve(classes, "the class names", written=False)
+    chosen, run = options(), current()
+    run.reserve(chosen.classes, "the class names", written=False)
     all_keys = select.keys is not None and select.keys.require_all
-    limit = None if every or all_keys or names or as_json else PAGE if html is not None else FEW
-    limit = limit if count is None else count
+    limit = chosen.limit(all_keys)
     data = for_run(run, inputs, shard_slice).filter_samples(select).change(fields)
-    if html is not None:
-        _write_page(run, data, html, by, classes, limit, all_keys)
+    if chosen.html is not None:
+        _write_page(run, data, chosen.html, chosen, limit, all_keys)
     else:
         nul = bool(click.get_current_context().params.get("null"))
-        view: View = partial(_batches, as_json=as_json, nul=nul) if names or as_json else _lines
-        if images:
-            view = _pictures(run, by, classes, inputs)
+        view: View = partial(_batches, as_json=chosen.json, nul=nul) if chosen.names or chosen.json else _lines
+        if chosen.images:
+            view = _pictures(run, chosen, inputs)
         if os.isatty(1):
             run.progress = False  # the samples are on the same terminal
         with text_output().open(inputs) as sink:
             view(first_samples(data, run, limit, all_keys=all_keys, partial=True), sink.write)
-    _report(run, limit, select.all, by_default=count is None)
+    _report(run, limit, select.all, by_default=chosen.count is None)
 
 
 def _report(run: ConsoleRun, limit: int | None, every: bool, *, by_default: bool) -> None:
@@ -135,14 +103,14 @@ def _report(run: ConsoleRun, limit: int | None, every: bool, *, by_default: bool
 
 
 def _write_page(
-    run: ConsoleRun, data: Dataset, html: str, by: str | None, classes: str | None, limit: int | None, all_keys: bool
+    run: ConsoleRun, data: Dataset, html: str, chosen: ShowOptions, limit: int | None, all_keys: bool
 ) -> None:
     output = text_output(html)
     if output.location.kind == "stdout" and os.isatty(1):
         raise Usage("refusing to write a page to a terminal", "name a file: --html gallery.html")
     if output.location.kind in ("path", "url"):
         run.reserve(output.location.text, "the page")
-    if left := write_gallery(data, output, run, by, classes, limit, all_keys=all_keys):
+    if left := write_gallery(data, output, run, chosen.by, chosen.classes, limit, all_keys=all_keys):
         run.tell(f"{left} pictures and sounds left out, the page is too large: show fewer samples with -c")
 
 
@@ -181,7 +149,7 @@ def _batches(samples: Iterator[TarSample], write: Write, *, as_json: bool, nul: 
             write(bytes(held))
 
 
-def _pictures(run: ConsoleRun, by: str | None, classes: str | None, inputs: list[Location]) -> View:
+def _pictures(run: ConsoleRun, chosen: ShowOptions, inputs: list[Location]) -> View:
     """Return the function that draws rows of pictures in the terminal, with key, classes and caption below each."""
     from tarkit.cli.screen import cell, how_to_draw, screen
     from tarkit.views.classes import find_class_names
@@ -191,11 +159,11 @@ def _pictures(run: ConsoleRun, by: str | None, classes: str | None, inputs: list
     require()
     at = screen()
     how: How = how_to_draw(os.environ) if at.terminal else "blocks"
-    rows = PictureRows(at.width, how, at.colors, cell(), find_class_names(classes, inputs))
+    rows = PictureRows(at.width, how, at.colors, cell(), find_class_names(chosen.classes, inputs))
 
     def view(samples: Iterator[TarSample], write: Write) -> None:
         try:
-            for sample, label in with_classes(samples, by, run):
+            for sample, label in with_classes(samples, chosen.by, run):
                 write(rows.add(describe_sample(sample, rows.take), label).encode())
         finally:
             write(rows.rest().encode())

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tarkit.views.classes import ClassCounts, ClassNames
     from tarkit.views.report import Balance, Section
 
+FEW, PAGE = 10, 200  # default numbers of samples: in lines, on a page
+
 
 @dataclass(frozen=True)
 class FieldStats:
@@ -176,6 +178,48 @@ class StatsOptions(Options):
         elif self.classes is not None:
             raise Usage(f"{spell('classes')} requires {spell('by')}")
         self.processes = parse_processes(self.processes)
+
+
+class ShowOptions(Options):
+    """The options of the command `show`; `Dataset.gallery` has those of a page."""
+
+    count: int | None = row(
+        "Select", "--count", "-c", at_least=0, metavar="N", help="The first N of these.  [default: 10, see above]"
+    )
+    all: bool = row("Select", "--all", default=False, help="All of them.")
+    names: bool = row("Show", "--names", default=False, help="Print names: PATH -> KEY | FIELD; with -0 raw.")
+    json: bool = row("Output", "--json", default=False, help="An object on a line for each sample.")
+    images: bool = row(
+        "Show", "--images", default=False, help="Draw the pictures in the terminal (requires tarkit[images])."
+    )
+    html: str | None = row(
+        "Output",
+        "--html",
+        metavar="FILE",
+        role="side",
+        help="Write a page with pictures, search and histograms to FILE.",
+    )
+    by: str | None = row("Show", "--by", metavar="FIELD", help="The class, for --html and --images: cls, json.label.")
+    classes: str | None = row(
+        "Show", "--classes", metavar="FILE", role="file", help="Names of numbered classes.  [default: classes.txt]"
+    )
+
+    def check(self) -> None:
+        """Raise Usage for options that do not go together."""
+        views = [name for name in ("names", "json", "images", "html") if getattr(self, name)]
+        if len(views) > 1:
+            raise Usage(f"{spell(views[0])} and {spell(views[1])} exclude each other", "choose one view")
+        if self.all and self.count is not None:
+            raise Usage(f"{spell('all')} and {spell('count')} exclude each other")
+        if (self.by or self.classes) and views not in (["html"], ["images"]):
+            raise Usage(f"{spell('by')} and {spell('classes')} require {spell('html')} or {spell('images')}")
+
+    def limit(self, all_keys: bool) -> int | None:
+        """Return how many samples are shown at most; `all_keys` is for a list of keys, all of which are required."""
+        if self.count is not None:
+            return self.count
+        unlimited = self.all or all_keys or self.names or self.json
+        return None if unlimited else PAGE if self.html is not None else FEW
 
 
 def count_dataset(data: Chain, run: Run, options: StatsOptions) -> Stats:

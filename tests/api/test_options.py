@@ -18,6 +18,7 @@ from tarkit.mixing.mix import MixOptions
 from tarkit.packing.create import CreateOptions
 from tarkit.packing.options import ShardOptions
 from tarkit.pipeline.options import Options
+from tarkit.pipeline.selection import ProblemOptions
 from tarkit.proc.map import CallFunction, RunCommand, SampleWork, WorkOptions
 from tarkit.shards.split import SplitOptions
 from tarkit.sorting.order import SortOptions
@@ -48,6 +49,7 @@ COMMAND_ONLY = {
         (tarkit.index, IndexOptions),
         (tarkit.map_shards, JobOptions),
         (tarkit.mix, MixOptions),
+        (tarkit.open, ProblemOptions),
         (tarkit.shard, ShardOptions),
     ],
 )

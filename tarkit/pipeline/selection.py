@@ -1,0 +1,170 @@
+"""Options of the steps that many verbs begin with: which samples, which of their fields, and what about problems."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tarkit.errors import Usage, spell
+from tarkit.pipeline.options import Options, row
+from tarkit.pipeline.run import Run
+from tarkit.problems import PROBLEMS, Policy
+from tarkit.samples.fields import Fields, OnMissing, parse_fields
+from tarkit.samples.select import KeyList, Select, parse_slice
+from tarkit.streams.text import split_column
+
+
+class SelectOptions(Options):
+    """Which samples: the options of a `Select`, and `Dataset.match`, `where` and so on."""
+
+    match: str | None = row("Select", "--match", metavar="REGEX", help="Only samples whose key contains REGEX.")
+    keys: str | None = row(
+        "Select",
+        "--keys-from",
+        metavar="FILE[:COLUMN]",
+        role="column",
+        help="Only keys listed in FILE, or in its COLUMN.",
+    )
+    require_all: bool = row("Select", "--require-all", default=False, help="A missing key of --keys-from is an error.")
+    where: str | None = row(
+        "Select",
+        "--where",
+        metavar="EXPR",
+        help="Only samples for which EXPR is true.",
+        more="It compares fields, as in 'cls == 3 and json.width > 512' or 'size.jpg > 10000'.",
+    )
+    sample: float | None = row("Select", "--sample", type=float, metavar="P", help="Each sample with probability P.")
+    seed: int | None = row("Select", "--seed", type=int, metavar="S", help="Random seed.  [default: drawn and printed]")
+    slice: str | None = row(
+        "Select", "--slice", metavar="LO:HI:STEP", help="Only these of the samples selected so far."
+    )
+
+    def check(self) -> None:
+        """Raise Usage for an option that needs another."""
+        if self.require_all and self.keys is None:
+            raise Usage(f"{spell('require_all')} requires {spell('keys')}")
+
+    def select(self, run: Run, draw_seed: Callable[[int | None], int]) -> Select:
+        """Return the selection; `draw_seed` returns the seed, a new one for None."""
+        select = Select(
+            match=self.match,
+            keys=None if self.keys is None else self._keys(self.keys, run),
+            sample=self.sample,
+            seed=self.seed,
+            slice=None if self.slice is None else parse_slice(self.slice),
+            policy=lambda: run.policy,
+        )
+        if self.where is not None:
+            from tarkit.samples.where import Where
+
+            select.where = Where(self.where)
+        if self.sample is not None:
+            select.seed = draw_seed(self.seed)
+        return select
+
+    def _keys(self, keys: str, run: Run) -> KeyList:
+        from tarkit.samples.keys import read_keys
+
+        run.reserve(split_column(keys)[0], "the list of keys", written=False)
+        return read_keys(keys, self.require_all)
+
+
+class ChangeOptions(Options):
+    """Which fields, where others are chosen in another way."""
+
+    drop: tuple[str, ...] = row("Fields", "--drop", default=(), metavar="GLOB", help="Drop fields that match GLOB.")
+    require: tuple[str, ...] = row(
+        "Fields", "--require", default=(), metavar="F1,F2", help="Fields that must exist; a|b is either."
+    )
+    on_missing: OnMissing = row(
+        "Fields",
+        "--on-missing-field",
+        choices=OnMissing,
+        default="error",
+        aliases={"abort": "error", "exclude": "skip", "ignore": "keep"},
+        metavar="HOW",
+        help="One of error, warn, skip, keep.",
+        more="What to do with a sample that lacks a field of -f or --require: error ends the run, skip drops it, keep "
+        "keeps it, warn keeps it with a warning.",
+    )
+    rekey: str | None = row(
+        "Fields",
+        "--rekey",
+        "-R",
+        metavar="SPEC",
+        help="New keys: '{stem}/{key}', '{index:06d}'.",
+        more="Each # is the index with nine digits.",
+    )
+    fields: tuple[str, ...] = ()
+
+    @property
+    def change(self) -> Fields:
+        """What changes the fields of samples."""
+        required = [word.split("|") for word in split_words(self.require)]
+        return Fields(
+            parse_fields(" ".join(self.fields)) if self.fields else [],
+            tuple(split_words(self.drop)),
+            [tuple(map(os.fsencode, names)) for names in required],
+            self.on_missing,
+            self.rekey,
+        )
+
+
+class FieldOptions(ChangeOptions):
+    """Which fields: the options of a `Fields`, and `Dataset.select`, `drop` and so on."""
+
+    fields: tuple[str, ...] = row(
+        "Fields",
+        "-f",
+        "--fields",
+        "--field",
+        default=(),
+        metavar="FIELDS",
+        help="Only these, in this order: 'png new:old1,old2'.",
+        more="A field that differs from its name here only in case gets this name.",
+    )
+
+
+def split_words(words: Iterable[str]) -> list[str]:
+    """Return the words of a repeatable option, which are separated by commas and blanks."""
+    return " ".join(words).replace(",", " ").split()
+
+
+def _complete_problem(ctx: Any, param: Any, incomplete: str) -> list[str]:
+    return [name for name in (*PROBLEMS, "all") if name.startswith(incomplete)]
+
+
+class ProblemOptions(Options):
+    """What about problems: the options of a `Policy`, and `tarkit.open`."""
+
+    allow: tuple[str, ...] = row(
+        "Problems",
+        "--allow",
+        default=(),
+        metavar="PROBLEM",
+        complete=_complete_problem,
+        help="Continue and keep samples with this problem (or all).",
+    )
+    skip: tuple[str, ...] = row(
+        "Problems",
+        "--skip",
+        default=(),
+        metavar="PROBLEM",
+        complete=_complete_problem,
+        help="Continue without samples with this problem (or all).",
+    )
+    maxerr: int = row(
+        "Problems",
+        "--maxerr",
+        at_least=0,
+        default=0,
+        metavar="N",
+        help="Skip the first N problems; the next ends the run.",
+        more="Problems that --allow or --skip name are not counted.",
+    )
+
+    def policy(self, run: Run) -> Policy:
+        """Return the policy of a run."""
+        run.policy = Policy(self.allow, self.skip, self.maxerr, run.warn)
+        return run.policy
