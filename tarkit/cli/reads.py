@@ -132,70 +132,53 @@ def _function_states(spec: str) -> FileStates:
     here = os.getcwd()
     if is_file(where):
         path = os.path.realpath(where)
-        places = [os.path.dirname(path), here]
-        first = [path]
+        places, todo = [os.path.dirname(path), here], [path]
     else:
         places = [here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-        first = _module_files(where, places) or _installed(where)
-    return location_states([Location("path", each, each) for each in _imported(first, places)], None)
-
-
-def _imported(first: Sequence[str], places: Sequence[str]) -> list[str]:
-    """Return these files and those of the modules that they import, and so on, as far as they are in these places."""
-    found = dict.fromkeys(first)
-    todo = list(found)
+        todo = _module_files(where, places) or _installed(where)
+    files = dict.fromkeys(todo)
     while todo:
         path = todo.pop()
-        try:
-            status = os.stat(path)
-            names = _imports(path, status.st_mtime_ns, status.st_size)
-        except OSError:
-            continue
-        for level, name in names:
-            around: Sequence[str] = places
-            if level:
-                above = path
-                for _ in range(level):
-                    above = os.path.dirname(above)
-                around = [above]
-            for each in _module_files(name, around):
-                if each not in found:
-                    found[each] = None
-                    todo.append(each)
-    return list(found)
+        for level, name in _imports_of(path):
+            above = os.path.normpath(os.path.join(path, *[os.pardir] * level))
+            new = [file for file in _module_files(name, [above] if level else places) if file not in files]
+            files |= dict.fromkeys(new)
+            todo += new
+    return location_states([Location("path", file, file) for file in files], None)
+
+
+def _imports_of(path: str) -> tuple[tuple[int, str], ...]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return _imports(path, status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=1024)
 def _imports(path: str, changed: int, size: int) -> tuple[tuple[int, str], ...]:
-    """Return the modules that a file imports, with the number of dots before each name; of what is no Python none."""
+    """Return the modules that a file imports, with the number of dots before each name; none if it is not Python."""
     try:
         with open(path, "rb") as file:
             tree = ast.parse(file.read())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    found: dict[tuple[int, str], None] = {}
+    names: list[tuple[int, str]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {(0, each.name): None for each in node.names}
+            names += [(0, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             start = node.module or ""
-            found[node.level, start] = None
-            found |= {(node.level, f"{start}.{each.name}".strip(".")): None for each in node.names}
-    return tuple(found)
+            names.append((node.level, start))
+            names += [(node.level, f"{start}.{alias.name}".strip(".")) for alias in node.names]
+    return tuple(dict.fromkeys(names))
 
 
 def _module_files(name: str, places: Sequence[str]) -> list[str]:
     """Return the files of a module, and of the packages that it is in, in the first of these places that has it."""
     parts = name.split(".") if name else ["__init__"]
-    for place in places:
-        found: list[str] = []
-        at = place
-        for part in parts:
-            at = os.path.join(at, part)
-            found += _files_at(at)
-        if found:
-            return found
-    return []
+    paths = ([os.path.join(place, *parts[: depth + 1]) for depth in range(len(parts))] for place in places)
+    return next(filter(None, ([file for path in each for file in _files_at(path)] for each in paths)), [])
 
 
 def _files_at(path: str) -> Iterator[str]:
