@@ -103,12 +103,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run tests marked `forks` in a process without other threads."""
-    if pyfuncitem.get_closest_marker("forks") and not ALONE and several_threads(0.05):
-        run_alone(pyfuncitem, pyfuncitem._request.getfixturevalue("tmp_path_factory").getbasetemp())
-        return True
-    return None
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """Run tests marked `forks`, with their fixtures, in a process without other threads."""
+    if item.get_closest_marker("forks") and not ALONE and several_threads(0.05):
+        base = item.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+        item.setup = lambda: None  # type: ignore[method-assign]
+        item.runtest = lambda: run_alone(item, base)  # type: ignore[method-assign]
 
 
 def no_threads(event: str, words: tuple[object, ...]) -> None:
