@@ -258,8 +258,8 @@ def _shares(jobs: Iterable[Job], share: int) -> Iterator[tuple[Job, ...]]:
 
 def _ended(status: int) -> TarkitError:
     """Return the error for a worker that ended early; a negative status is a signal."""
-    how = f"with status {status}" if status >= 0 else f"by {signal_name(-status)}"
-    return TarkitError(f"a worker process was ended {how}", f"out of memory? {spell('processes', 1)} needs the least")
+    end = f"with status {status}" if status >= 0 else f"by {signal_name(-status)}"
+    return TarkitError(f"a worker process was ended {end}", f"out of memory? {spell('processes', 1)} needs the least")
 
 
 def may_fork() -> bool:

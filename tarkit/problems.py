@@ -163,13 +163,13 @@ class PolicyCounts(NamedTuple):
     Attributes:
         counts, dropped: problems, and samples that were dropped for them, by the name of the problem.
         passed: how many problems `--maxerr` let pass.
-        said: the warnings, each with the name of its problem, if it is of one.
+        warnings: the messages, each with the name of its problem, if it is of one.
     """
 
     counts: Counter[str]
     dropped: Counter[str]
     passed: int
-    said: list[tuple[str | None, str]]
+    warnings: list[tuple[str | None, str]]
 
 
 _DAMAGE = ("truncated", "bad-header", "bad-data", "trailing-data")
@@ -240,7 +240,7 @@ class Policy:
         self.counts.update(counted.counts)
         self.dropped.update(counted.dropped)
         self.maxerr -= counted.passed
-        for name, line in counted.said:
+        for name, line in counted.warnings:
             self.warn(line) if name is None else self._say(name, line)
 
     @property
@@ -297,9 +297,9 @@ class PolicyFork(Policy):
     def __init__(
         self, allow: Iterable[str], skip: Iterable[str], maxerr: int, *, strict: frozenset[str] = frozenset()
     ) -> None:
-        self._said: list[tuple[str | None, str]] = []
+        self._warnings: list[tuple[str | None, str]] = []
         self._limit = maxerr
-        super().__init__(allow, skip, maxerr, lambda line: self._said.append((None, line)), strict)
+        super().__init__(allow, skip, maxerr, lambda line: self._warnings.append((None, line)), strict)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the rules without the counts."""
@@ -308,12 +308,12 @@ class PolicyFork(Policy):
     def _say(self, name: str, line: str) -> None:
         self._lines[name] += 1
         if self._lines[name] <= SHOWN + 1:  # one more than is shown: for it, the run warns that more follow
-            self._said.append((name, line))
+            self._warnings.append((name, line))
 
     @property
     def counted(self) -> PolicyCounts:
         """The counts so far."""
-        return PolicyCounts(self.counts, self.dropped, self._limit - self.maxerr, self._said)
+        return PolicyCounts(self.counts, self.dropped, self._limit - self.maxerr, self._warnings)
 
 
 def _fork(allow: frozenset[str], skip: frozenset[str], maxerr: int, strict: frozenset[str]) -> PolicyFork:

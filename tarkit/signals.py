@@ -174,14 +174,14 @@ def _locking(frame: FrameType | None) -> bool:
     return (where, what) == ("subprocess", "_internal_poll")
 
 
-def _lost(said: sys.UnraisableHookArgs) -> None:
+def _lost(failure: sys.UnraisableHookArgs) -> None:
     """Send a signal again whose `Interrupted` was lost where exceptions are dropped, such as in __del__."""
     global _ending  # noqa: PLW0603
-    if isinstance(said.exc_value, Interrupted):
+    if isinstance(failure.exc_value, Interrupted):
         _ending = False
-        _send_again(said.exc_value.signum)
-    elif said.exc_value is None or describe_limit(said.exc_value) is None:  # else the error itself is reported
-        sys.__unraisablehook__(said)
+        _send_again(failure.exc_value.signum)
+    elif failure.exc_value is None or describe_limit(failure.exc_value) is None:  # else the error itself is reported
+        sys.__unraisablehook__(failure)
 
 
 def _send_again(signum: int) -> None:

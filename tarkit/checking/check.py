@@ -14,7 +14,7 @@ from tarkit.checking.across import Against, Manifest, SetCheck, Unique, joined, 
 from tarkit.checking.compare import Sameness
 from tarkit.checking.findings import FINDINGS, Finding, ShardReport
 from tarkit.checking.fix import Fix
-from tarkit.checking.shard import Asked, Item, check_shard
+from tarkit.checking.shard import Item, OptionalChecks, check_shard
 from tarkit.checking.targets import TARGETS, Target
 from tarkit.errors import Usage, spell
 from tarkit.pipeline.arguments import parse_processes, split_names
@@ -250,12 +250,12 @@ class ShardsCheck:
             refuse_twice((*locations, *others))
             self._others = others
             self.sameness = Sameness(tmpdir, names)
-            self._asked = Asked(contents=True, tmpdir=tmpdir)
+            self._checks = OptionalChecks(contents=True, tmpdir=tmpdir)
             return
         required = split_names(options.require)
         fields = tuple(tuple(os.fsencode(name).lower() for name in word.split("|")) for word in required)
         keys, digest = self._unique or options.against is not None, options.manifest is not None
-        self._asked = Asked(fields, options.target, keys, digest=digest, tmpdir=tmpdir)
+        self._checks = OptionalChecks(fields, options.target, keys, digest=digest, tmpdir=tmpdir)
 
     def collect(self) -> Report:
         """Check, and return the report with all findings."""
@@ -290,7 +290,7 @@ class ShardsCheck:
         """Yield the findings of each shard and a report after them; then the findings that concern several shards."""
         run, shards, checks, options = self.run, self.report.shards, list[SetCheck](), self.options
         if self._unique:
-            checks.append(Unique(self._asked.tmpdir))
+            checks.append(Unique(self._checks.tmpdir))
         if options.against is not None:
             checks.append(Against(read_table_keys(options.against, self.storage)))
         if options.manifest is not None:
@@ -311,8 +311,8 @@ class ShardsCheck:
     def _items(self) -> Iterator[tuple[int, Item]]:
         """Yield findings with the number of the shard; after each shard its clean copy is written."""
         jobs = list(enumerate(map(self.run.sent, self.locations)))
-        work = partial(_check_one, self._asked) if self.fix is None else partial(_fix_one, self._asked, self.fix)
-        results = self.run.in_order(work, jobs, self.options.processes, self._asked.tmpdir)
+        work = partial(_check_one, self._checks) if self.fix is None else partial(_fix_one, self._checks, self.fix)
+        results = self.run.in_order(work, jobs, self.options.processes, self._checks.tmpdir)
         for (index, location), items in zip(jobs, results, strict=True):
             self.run.note(f"reading {location.name}")
             for item in items:
@@ -324,25 +324,27 @@ class ShardsCheck:
         reports: tuple[list[ShardReport], list[ShardReport]] = ([], [])
         sets = [list(enumerate(map(self.run.sent, locations))) for locations in (self.locations, self._others)]
         jobs = [job for jobs in sets for job in jobs]
-        results = self.run.in_order(partial(_check_one, self._asked), jobs, self.options.processes, self._asked.tmpdir)
+        results = self.run.in_order(
+            partial(_check_one, self._checks), jobs, self.options.processes, self._checks.tmpdir
+        )
         for number, ((index, _), items) in enumerate(zip(jobs, results, strict=True)):
-            which = int(number >= len(sets[0]))
+            side = int(number >= len(sets[0]))
             for item in items:
                 if isinstance(item, Finding):
                     yield item
                 elif isinstance(item, ShardReport):
-                    reports[which].append(item)
+                    reports[side].append(item)
                     yield item
                 else:
-                    sameness.add(which, index, item)
+                    sameness.add(side, index, item)
         if all(report.readable for report in self.report.shards):
             self.report.same = None if self.failed else sameness.same  # after damage there is no verdict
             yield from sameness.findings(*reports)
 
 
-def _check_one(asked: Asked, job: tuple[int, Location]) -> Iterator[Item]:
-    return check_shard(job[1], job[0], asked)
+def _check_one(checks: OptionalChecks, job: tuple[int, Location]) -> Iterator[Item]:
+    return check_shard(job[1], job[0], checks)
 
 
-def _fix_one(asked: Asked, fix: Fix, job: tuple[int, Location]) -> Iterator[Item]:
-    return fix.read(job[1], job[0], asked)
+def _fix_one(checks: OptionalChecks, fix: Fix, job: tuple[int, Location]) -> Iterator[Item]:
+    return fix.read(job[1], job[0], checks)

@@ -51,15 +51,15 @@ class Sameness:
         self.totals = (Total(), Total())
         self._samples = Multimap(tmpdir)
 
-    def add(self, which: int, index: int, samples: Sequence[CheckedSample]) -> None:
+    def add(self, side: int, index: int, samples: Sequence[CheckedSample]) -> None:
         """Add samples of the shard with this index in a set."""
-        total = self.totals[which]
+        total = self.totals[side]
         for key, offset, contents in samples:
             fields = fields_of(contents)
             total.samples += 1
             total.entries += len(fields)
             total.value = (total.value + sample_hash(key, fields)) & _MASK
-            self._samples.add(key, _PLACE.pack(which, index, offset) + contents)
+            self._samples.add(key, _PLACE.pack(side, index, offset) + contents)
 
     @property
     def same(self) -> bool:
@@ -74,8 +74,8 @@ class Sameness:
         """
         if not self.same:
             sets = (first, second)
-            for (which, index, offset), _, name, key, detail in in_runs(self._different(sets)):
-                yield Finding(name, sets[which][index].shard, offset, key, detail)
+            for (side, index, offset), _, name, key, detail in in_runs(self._different(sets)):
+                yield Finding(name, sets[side][index].shard, offset, key, detail)
 
     def _different(self, sets: Sets) -> Iterator[Different]:
         for key, values in self._samples.groups():
@@ -104,8 +104,8 @@ def _unmatched(first: list[bytes], second: list[bytes]) -> tuple[list[bytes], li
 
 
 def _place(value: bytes) -> tuple[int, int, int]:
-    which, index, offset = _PLACE.unpack_from(value)
-    return which, index, offset
+    side, index, offset = _PLACE.unpack_from(value)
+    return side, index, offset
 
 
 def _compared(
@@ -113,12 +113,12 @@ def _compared(
 ) -> Iterator[tuple[Place, str, str]]:
     """Yield (place, problem, message) for each difference between the samples of one key."""
     for one, other in zip(first, second, strict=False):
-        which, index, start = _place(one)
+        side, index, start = _place(one)
         what = _difference(fields_of(one[_PLACE.size :]), fields_of(other[_PLACE.size :]))
         yield (
             _place(other),
             "changed-sample",
-            f"{show(key)} {what}, compared with {sets[which][index].shard} at {start}",
+            f"{show(key)} {what}, compared with {sets[side][index].shard} at {start}",
         )
     for value in first[len(second) :]:
         yield _place(value), "missing-sample", f"{_named(key, value)} is not in {names[1]}"

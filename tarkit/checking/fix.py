@@ -10,7 +10,7 @@ from typing import Any
 
 from tarkit.checking.findings import ShardReport
 from tarkit.checking.salvage import NUMBERS, SUMS, Salvage, Tally, write_clean
-from tarkit.checking.shard import Asked, Item, check_source
+from tarkit.checking.shard import Item, OptionalChecks, check_source
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.pipeline.output import archive_output, archives_output, refuse_overwrite, status_of
 from tarkit.pipeline.run import Run
@@ -82,11 +82,11 @@ class Fix:
         self._taken: set[bytes] = set()
         self._last: bytes | None = None  # the last key of the copy before
 
-    def read(self, location: Location, index: int, asked: Asked) -> Iterator[Item]:
+    def read(self, location: Location, index: int, checks: OptionalChecks) -> Iterator[Item]:
         """Yield the findings of an input, and plan its copy."""
 
         def opened() -> Source:
-            source = open_source(location, tmpdir=asked.tmpdir, stream=location.kind == "url")
+            source = open_source(location, tmpdir=checks.tmpdir, stream=location.kind == "url")
             if isinstance(source, StreamSource):
                 source = self._spooled = spooled(source, self._spooled)
             return source
@@ -95,7 +95,7 @@ class Fix:
             tally = Tally(location.name, self.output.location.name if self.names is None else self.names[index])
             self._plans.append((Salvage(source, self.allowed), tally))
 
-        for item in check_source(location, index, asked, opened, read):
+        for item in check_source(location, index, checks, opened, read):
             self._unread = self._unread or (isinstance(item, ShardReport) and not item.readable)
             yield item
 

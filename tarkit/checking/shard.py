@@ -43,7 +43,7 @@ _OFFSET = Struct("<Q")
 
 
 @dataclass(frozen=True)
-class Asked:
+class OptionalChecks:
     """The optional checks of a shard.
 
     Attributes:
@@ -66,17 +66,17 @@ class Asked:
 class ShardCheck:
     """Iterate over the findings in one archive; `report` is complete at the end."""
 
-    def __init__(self, source: Source, asked: Asked, target: ReaderRules | None = None) -> None:
+    def __init__(self, source: Source, checks: OptionalChecks, target: ReaderRules | None = None) -> None:
         self.source = source
-        self.asked = asked
+        self.checks = checks
         self.report = ShardReport(source.name)
         self._target = target
-        self._contents = ContentHash(source) if asked.contents else None
-        self._reads_each = not source.seekable or target is not None or asked.contents
+        self._contents = ContentHash(source) if checks.contents else None
+        self._reads_each = not source.seekable or target is not None or checks.contents
         self._survey = Survey(source, on_entry=self._read_entry if self._reads_each else None)
         self._sets = FieldSets(source.name)
-        self._keys = Multimap(asked.tmpdir)
-        self._forms = Multimap(asked.tmpdir)  # keys that are not ASCII, by their normal form
+        self._keys = Multimap(checks.tmpdir)
+        self._forms = Multimap(checks.tmpdir)  # keys that are not ASCII, by their normal form
         self._findings: list[Finding] = []
         self._batch: list[CheckedSample] = []
         self._keyless = Recent()  # names of entries without a key
@@ -93,7 +93,7 @@ class ShardCheck:
             what, repair = "no whole entry was found", "not an archive, or damaged from the start: fetch it again"
             self._findings.append(Finding("unreadable-shard", self.source.name, None, None, what, "error", repair))
         self._check_scattered()
-        if not self.asked.contents:
+        if not self.checks.contents:
             self._findings += self._sets.notes()
             self._note_forms()
             if self._directory is not None:
@@ -145,7 +145,7 @@ class ShardCheck:
             if self._contents is not None:
                 self._batch.append((key, start, self._contents.take(entries, length)))
                 return
-            if self.asked.keys:
+            if self.checks.keys:
                 self._batch.append((key, start, b""))
             fields = self._sets.of(tuple([entry[0][length:] for entry in entries]), start, key)
             self._keys.add(key, _PLACE.pack(start, fields.number))
@@ -153,7 +153,7 @@ class ShardCheck:
                 self._forms.add(composed(key).encode("utf-8", "surrogateescape"), _OFFSET.pack(start) + key)
             if fields.has_duplicates:
                 self._report_duplicates(key, entries)
-            if self.asked.require:
+            if self.checks.require:
                 self._check_required(key, start, fields)
             if self._target is not None:
                 self._findings += self._target.sample(key, start, map(Entry._make, entries))
@@ -182,7 +182,7 @@ class ShardCheck:
             self._error("duplicate-entry", entry.start, key, what)
 
     def _check_required(self, key: bytes, start: int, fields: FieldSet) -> None:
-        for names in fields.lacks(self.asked.require):
+        for names in fields.lacks(self.checks.require):
             have = ", ".join(map(show, fields.names))
             what = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {have}"
             self._error("missing-field", start, key, what)
@@ -278,21 +278,21 @@ class ShardCheck:
         self._findings.append(Finding(name, self.source.name, offset, key, detail, "note", repair))
 
 
-def check_shard(location: Location, index: int, asked: Asked) -> Iterator[Item]:
+def check_shard(location: Location, index: int, checks: OptionalChecks) -> Iterator[Item]:
     """Yield the findings in one input, its report last. An input that cannot be read is a finding too.
 
     Raises:
         Usage: the input is a terminal.
         OSError: a temporary file cannot be written.
     """
-    stream = asked.contents and location.kind == "url"  # each byte is read
-    return check_source(location, index, asked, lambda: open_source(location, tmpdir=asked.tmpdir, stream=stream))
+    stream = checks.contents and location.kind == "url"  # each byte is read
+    return check_source(location, index, checks, lambda: open_source(location, tmpdir=checks.tmpdir, stream=stream))
 
 
 def check_source(
     location: Location,
     index: int,
-    asked: Asked,
+    checks: OptionalChecks,
     opened: Callable[[], Source],
     read: Callable[[Source], None] = lambda source: None,
 ) -> Iterator[Item]:
@@ -302,19 +302,19 @@ def check_source(
         Usage, OSError: as `check_shard` does.
     """
     report = ShardReport(location.name)
-    target = None if asked.target is None else ReaderRules(asked.target, location.name, index)
+    target = None if checks.target is None else ReaderRules(checks.target, location.name, index)
     try:
         source = opened()
         if target is not None:
             yield from target.opened(location.text if location.kind == "path" else None, source.codec)
-        checked = ShardCheck(source, asked, target)
+        checked = ShardCheck(source, checks, target)
         report = checked.report
         report.shard = location.name
         yield from checked
         read(source)
         source.unchanged()
         source.close()
-        if asked.digest and location.kind in ("path", "url"):
+        if checks.digest and location.kind in ("path", "url"):
             report.sha256, report.stored = sum_file(location.kind, location.text, location.options)
     except Usage:
         raise

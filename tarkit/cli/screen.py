@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tarkit.views.terminal import Cell, Colors, How
+    from tarkit.views.terminal import Cell, Colors, Graphics
 
 PATIENCE = 0.3  # seconds to wait for the answer of a terminal
 _LONGEST = 256  # maximum length of the answer in bytes
@@ -50,7 +50,7 @@ def colors(env: Mapping[str, str]) -> Colors:
     return "truecolor" if direct else "256"
 
 
-def how_to_draw(env: Mapping[str, str]) -> How:
+def how_to_draw(env: Mapping[str, str]) -> Graphics:
     """Return the protocol for pictures of a terminal with this environment; sixel support is queried."""
     if env.get("TMUX") or env.get("STY"):  # tmux and screen drop unknown sequences
         return "sixel" if takes_sixel() else "blocks"

@@ -35,7 +35,7 @@ COST = (
 )
 
 if TYPE_CHECKING:
-    from tarkit.views.terminal import How
+    from tarkit.views.terminal import Graphics
 
 BATCH = 1 << 16  # bytes that are written together
 
@@ -158,8 +158,8 @@ def _pictures(run: ConsoleRun, chosen: ShowOptions, inputs: list[Location]) -> V
 
     require()
     at = screen()
-    how: How = how_to_draw(os.environ) if at.terminal else "blocks"
-    rows = PictureRows(at.width, how, at.colors, cell(), find_class_names(chosen.classes, inputs))
+    graphics: Graphics = how_to_draw(os.environ) if at.terminal else "blocks"
+    rows = PictureRows(at.width, graphics, at.colors, cell(), find_class_names(chosen.classes, inputs))
 
     def view(samples: Iterator[TarSample], write: Write) -> None:
         try:

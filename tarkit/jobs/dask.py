@@ -92,9 +92,9 @@ def connect_cluster(
         limit = dask.config.get("distributed.comm.timeouts.connect")
         client = Client(address, set_as_default=False)
     except (OSError, ValueError, RuntimeError, TypeError) as error:
-        said = str(error) if not isinstance(error, OSError) else f"no scheduler answers within {limit}"
+        reason = str(error) if not isinstance(error, OSError) else f"no scheduler answers within {limit}"
         hint = "dask scheduler prints its address, such as tcp://HOST:8786"
-        raise TarkitError(f"{spell('dask')} {address}: {said}", hint) from error
+        raise TarkitError(f"{spell('dask')} {address}: {reason}", hint) from error
     return Cluster(client, address, resources, [], warn)
 
 
@@ -396,16 +396,16 @@ class DaskExecutor(JobExecutor):
 
         _, job, attempt = self._futures.pop(future.key)
         try:
-            outcome, said = future.result()
+            outcome, stderr = future.result()
         except (CancelledError, asyncio.CancelledError) as error:
             raise self._cluster.lost() from error
         except Exception as error:
             if explained := self._cluster.explained(error):
                 raise explained from error
             tail = _tail(error)
-            outcome, said = JobOutcome(1, attempt=attempt, host="", tail=tail), tail.encode().splitlines()
+            outcome, stderr = JobOutcome(1, attempt=attempt, host="", tail=tail), tail.encode().splitlines()
         future.release()
-        for line in said:
+        for line in stderr:
             self._relay(job, line)
         if isinstance(outcome.output, bytes) and len(outcome.output) > SMALL:
             file = TemporaryFile(self._tmpdir)
@@ -437,6 +437,8 @@ def _tail(error: Exception) -> str:
 
     if isinstance(error, KilledWorker):
         lost = error.allowed_failures + 1
-        which = "the worker that had it was" if lost == 1 else f"{lost} workers that had it, one after the other, were"
-        return f"tarkit: {which} lost"
+        workers = (
+            "the worker that had it was" if lost == 1 else f"{lost} workers that had it, one after the other, were"
+        )
+        return f"tarkit: {workers} lost"
     return printable(f"tarkit: {type(error).__name__}: {error}")

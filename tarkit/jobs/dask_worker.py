@@ -100,7 +100,7 @@ def run_on_worker(
         )
     worker = get_worker()
     key = worker.get_current_task()
-    said = _Said()
+    stderr = _Said()
     processes: list[int | bytes] = []
     guard = _guard()
 
@@ -117,25 +117,25 @@ def run_on_worker(
         _running[run] += 1
     try:
         place = {"tmpdir": worker.local_directory, "directory": directory}
-        outcome = run_job(job, timeout, attempt, said.take, **place, watch=watch, began=began)
+        outcome = run_job(job, timeout, attempt, stderr.take, **place, watch=watch, began=began)
     finally:
         guard.ended(processes)
         with _lock:
             _running[run] -= 1
             if not _running[run]:
                 del _running[run]
-    _read_output(job, outcome, said)
-    return outcome, said.lines()
+    _read_output(job, outcome, stderr)
+    return outcome, stderr.lines()
 
 
-def _read_output(job: ValueJob, outcome: JobOutcome, said: _Said) -> None:
+def _read_output(job: ValueJob, outcome: JobOutcome, stderr: _Said) -> None:
     """Read the output of a job, to be sent; fail if it is too large."""
     if isinstance(outcome.output, TemporaryFile):
         outcome.output = outcome.output.read(0, STDOUT_LIMIT + 1)
         if len(outcome.output) > STDOUT_LIMIT:
             outcome.status, outcome.output = 1, None
             outcome.tail = f"tarkit: the job wrote more than {STDOUT_LIMIT >> 20} MiB to stdout: let it write a file"
-            said.take(job, outcome.tail.encode())
+            stderr.take(job, outcome.tail.encode())
 
 
 def _guard() -> ProcessGuard:

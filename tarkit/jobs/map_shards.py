@@ -166,8 +166,8 @@ def _name_of(function: Change, options: Mapping[str, Iterable[str]]) -> str:
 def _failed(summary: JobSummary, total: int) -> TarkitError:
     job, outcome = summary.failures[0]
     lines = outcome.tail.splitlines() or [outcome.words()]
-    said = next((line for line in lines if line.startswith("tarkit: ")), lines[-1]).removeprefix("tarkit: ")
-    return TarkitError(f"{summary.failed} of {total} jobs failed; {public_name(job.value.text)}: {said}")
+    message = next((line for line in lines if line.startswith("tarkit: ")), lines[-1]).removeprefix("tarkit: ")
+    return TarkitError(f"{summary.failed} of {total} jobs failed; {public_name(job.value.text)}: {message}")
 
 
 def _make_executor(options: JobOptions, tmpdir: str | None) -> JobExecutor:

@@ -27,27 +27,27 @@ DecodeSpec = bool | str | Mapping[str, DecodeRule]
 OTHERS = "*"  # the rule of the fields that no other rule names
 
 
-def parse_decode(how: DecodeSpec, allow_pickle: bool = False) -> FieldDecoder:
+def parse_decode(spec: DecodeSpec, allow_pickle: bool = False) -> FieldDecoder:
     """Return a decoder.
 
     Args:
-        how: True, or the form of pictures (`"pil"`, `"rgb8"`, `"torchrgb"` and so on, see `coding_pictures.FORMS`) for
+        spec: True, or the form of pictures (`"pil"`, `"rgb8"`, `"torchrgb"` and so on, see `coding_pictures.FORMS`) for
             all fields by the table of `coding`; or a dict from names of fields, several with spaces between them, to
             their rules, where `"*"` stands for all other fields, which are by default decoded by the table.
         allow_pickle: whether pickles, which can run any code, are decoded too.
 
     Raises:
         Usage: an unknown form of pictures, or a name with two rules.
-        TypeError: `how`, or a rule, is of another type.
+        TypeError: `spec`, or a rule, is of another type.
     """
-    if how is True or isinstance(how, str):
-        return FieldDecoder({OTHERS: how}, allow_pickle)
-    if not isinstance(how, Mapping):
-        if how is False:
+    if spec is True or isinstance(spec, str):
+        return FieldDecoder({OTHERS: spec}, allow_pickle)
+    if not isinstance(spec, Mapping):
+        if spec is False:
             raise Usage("decode=False decodes nothing: leave it out, and the fields are bytes")
-        raise TypeError(f"decode takes True, the name of a form of pictures, or a dict, not {type(how).__name__}")
+        raise TypeError(f"decode takes True, the name of a form of pictures, or a dict, not {type(spec).__name__}")
     rules: dict[str, DecodeRule] = {}
-    for names, rule in how.items():
+    for names, rule in spec.items():
         for name in names.lower().split():
             if rules.setdefault(name.removeprefix("."), rule) is not rule:
                 raise Usage(f"decode has two rules for {show(name)}")

@@ -74,16 +74,16 @@ class SocketReader(MapArchive):
         sockets, address = self._sockets, self._address
         since = monotonic()
         while not self._is_end():
-            came, ended = False, self._ended
+            received, ended = False, self._ended
             for link in list(sockets.links):
                 for item in self._waiting(link):
-                    came = True
+                    received = True
                     yield (item,)
                 if link.ended and len(address.endpoints) > 1:  # it has one sender, which waits for this
                     self._behind |= self._is_behind(link)
                     sockets.links.remove(link)
                     link.close()
-            if came or self._ended > ended:
+            if received or self._ended > ended:
                 since = monotonic()
                 continue
             yield None

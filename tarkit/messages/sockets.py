@@ -167,7 +167,7 @@ class Link:
     Attributes:
         endpoint: the address, as ZeroMQ has it.
         socket: the socket.
-        came: where it is bound, connections that were accepted, but for those that are none of ZeroMQ.
+        connected: where it is bound, connections that were accepted, but for those that are none of ZeroMQ.
         joined: connections that were made; for pub, receivers that have subscribed.
         late: for pub, receivers that have subscribed after `admits` was unset, and get nothing.
         admits: for pub, whether receivers that subscribe get samples.
@@ -192,7 +192,7 @@ class Link:
             socket.setsockopt(zmq.XPUB_MANUAL, 1)
         if address.kind == "sub":
             socket.subscribe(b"")
-        self.came = self.joined = self.late = self.departed = self.ended = 0
+        self.connected = self.joined = self.late = self.departed = self.ended = 0
         self.admits = True
         self.stopped = self._finished = False
         self._subscribes = address.kind == "pub"
@@ -219,7 +219,7 @@ class Link:
                 self.departed += 1
             if event == zmq.EVENT_CONNECTED and self._held is not None:
                 self._held.hold(value)
-            self.came += (event == zmq.EVENT_ACCEPTED) - (failed and self._binds)
+            self.connected += (event == zmq.EVENT_ACCEPTED) - (failed and self._binds)
             self.joined += event == zmq.EVENT_HANDSHAKE_SUCCEEDED and not self._subscribes
             self._failed = failed
             self.stopped = self.stopped or event == zmq.EVENT_MONITOR_STOPPED
@@ -341,7 +341,7 @@ class Sockets:
         """How many peers there are: as many as the URL says, or as have come to a socket that is bound."""
         for link in self.links:
             link.look()
-        return max(self.address.peers, *(link.came for link in self.links), 0)
+        return max(self.address.peers, *(link.connected for link in self.links), 0)
 
     def admit_no_more(self) -> None:
         """Send nothing to receivers of pub that connect from now on: they would miss the start without an error."""

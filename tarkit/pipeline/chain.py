@@ -396,7 +396,7 @@ def refuse_twice(locations: Iterable[Location]) -> None:
     for location in locations:
         if location.kind in ("stdin", "object"):
             file = None if location.file is None else reader_of(location.file).source.file
-            which = location.kind if file is None else id(file)
-            if which in seen:
+            identity = location.kind if file is None else id(file)
+            if identity in seen:
                 raise Usage(f"{location.name} is named more than once")
-            seen.add(which)
+            seen.add(identity)

@@ -195,8 +195,8 @@ def _stream(
     """Return the decoded stream of `reader`; `file` is the file that `reader` reads from its start, if any."""
     name, head = location.name, bytearray(SNIFFED)
     have = 0
-    while have < SNIFFED and (got := reader.readinto(memoryview(head)[have:])):
-        have += got
+    while have < SNIFFED and (count := reader.readinto(memoryview(head)[have:])):
+        have += count
     reader = Prepended(bytes(head[:have]), reader)
     try:
         codec = _codec(bytes(head[:have]), location)

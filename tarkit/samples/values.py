@@ -376,10 +376,10 @@ def _verbatim(number: str) -> Number:
 def _json_decoder(exact: bool) -> Any:
     import json
 
-    how: dict[str, Any] = (
+    arguments: dict[str, Any] = (
         {"parse_int": _verbatim, "parse_float": _verbatim, "parse_constant": _verbatim} if exact else {}
     )
-    return json.JSONDecoder(**how)
+    return json.JSONDecoder(**arguments)
 
 
 def _of_field(word: str, field: str) -> Callable[[View], Any] | None:

@@ -204,9 +204,9 @@ class AisStore(Store):
         The gateway is asked for it by the headers alone: it redirects without reading a body.
         """
         headers = {"Content-Length": str(len(data))}
-        asked = {**self._login, **headers, "Connection": "close"}
+        fields = {**self._login, **headers, "Connection": "close"}
         address = self.address(url, query)
-        reply = send(self.options, "PUT", address, asked, name=url, redirect=False)
+        reply = send(self.options, "PUT", address, fields, name=url, redirect=False)
         target = reply.headers.get("Location")
         if reply.status not in _REDIRECTS or target is None:
             if succeeded(reply):
@@ -238,23 +238,23 @@ class AisStore(Store):
         name = public_name(url)
         try:  # a reply to HEAD has the message in a header
             body = reply.headers.get("Hdr-Error") or content(reply, url)
-            said = str(json.loads(body).get("message", ""))
+            message = str(json.loads(body).get("message", ""))
         except (ValueError, AttributeError, RecursionError, TryAgain):
-            said = ""
-        said = printable(said.partition("\n")[0][:300])
+            message = ""
+        message = printable(message.partition("\n")[0][:300])
         if reply.status == _CONFLICT:
-            raise TryAgain(f"the cluster answers 409: {said}")
-        if reply.status == 404 and _NO_BUCKET.search(said):
-            raise TarkitError(f"{name}: there is no such bucket: {said}")
+            raise TryAgain(f"the cluster answers 409: {message}")
+        if reply.status == 404 and _NO_BUCKET.search(message):
+            raise TarkitError(f"{name}: there is no such bucket: {message}")
         if reply.status == 404 and not writing:
             raise not_found_error(name)
         if reply.status in (401, 403):
             hint = token_hint(bool(self._login), self.options.anonymous, "AIS_AUTHN_TOKEN, or from ais auth login")
-            raise denied_error(name, said or str(reply.status), hint)
+            raise denied_error(name, message or str(reply.status), hint)
         error = error_for_reply(url, reply, bool(self._login))
-        if isinstance(error, (TryAgain, FileNotFoundError)) or not said:
+        if isinstance(error, (TryAgain, FileNotFoundError)) or not message:
             raise error
-        raise TarkitError(f"{error}: {said}")
+        raise TarkitError(f"{error}: {message}")
 
 
 class AisUpload(Upload):

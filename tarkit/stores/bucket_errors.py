@@ -84,14 +84,14 @@ def raise_for(url: str, error: BaseException, options: StoreOptions) -> NoReturn
     name, text = public_name(url), str(error)
     if panic:
         raise TarkitError(f"{name}: the library failed: {first_line(error)}") from error
-    status, code, message = status_of(text), _CODE.search(text), _MESSAGE.search(text)
-    words = message[1].strip().partition("\n")[0].rstrip(".") if message else ""
-    said = ": ".join(filter(None, (code[1] if code else "", words)))
-    final = _final_error(url, error, said, status, options) or (None if status else _useless(name, text, options))
+    status, code, match = status_of(text), _CODE.search(text), _MESSAGE.search(text)
+    words = match[1].strip().partition("\n")[0].rstrip(".") if match else ""
+    message = ": ".join(filter(None, (code[1] if code else "", words)))
+    final = _final_error(url, error, message, status, options) or (None if status else _useless(name, text, options))
     if final is not None:
         raise final from error
     if status is not None:
-        reason = f"the server answers {status}{': ' if said else ''}{said}"
+        reason = f"the server answers {status}{': ' if message else ''}{message}"
     elif isinstance(error, OSError) or type(error).__name__ == "GenericError":
         reason = _cause(text)
     else:
@@ -100,14 +100,14 @@ def raise_for(url: str, error: BaseException, options: StoreOptions) -> NoReturn
 
 
 def _final_error(
-    url: str, error: BaseException, said: str, status: int | None, options: StoreOptions
+    url: str, error: BaseException, message: str, status: int | None, options: StoreOptions
 ) -> Exception | None:
     """Return the exception for a reply that another request does not change; None for others."""
     name, scheme, kind = public_name(url), scheme_of(url) or "", type(error).__name__
-    if said.startswith(("NoSuchBucket", "ContainerNotFound")):
+    if message.startswith(("NoSuchBucket", "ContainerNotFound")):
         what = "container" if scheme == "az" else "bucket"
         return TarkitError(f"{scheme}://{split_url(url)[1]}: there is no such {what}")
-    if said.startswith("NoSuchUpload"):
+    if message.startswith("NoSuchUpload"):
         return TarkitError(f"{name}: the server has not got this upload any more; the object was not written")
     if isinstance(error, FileNotFoundError):
         return not_found_error(name)
@@ -115,10 +115,10 @@ def _final_error(
         return exists_error(name)
     if status == 407:
         return proxy_login_error(name)
-    if (refusal := _denied_error(url, error, said, status, options)) is not None:
+    if (refusal := _denied_error(url, error, message, status, options)) is not None:
         return refusal
     if status is not None and status not in PASSING:
-        return TarkitError(f"{name}: the server answers {status}{': ' if said else ''}{said}")
+        return TarkitError(f"{name}: the server answers {status}{': ' if message else ''}{message}")
     return None
 
 
@@ -164,7 +164,7 @@ def _cause(text: str) -> str:
 
 
 def _denied_error(
-    url: str, error: BaseException, said: str, status: int | None, options: StoreOptions
+    url: str, error: BaseException, message: str, status: int | None, options: StoreOptions
 ) -> TarkitError | None:
     """Return the exception for credentials that are missing or not accepted, None for another error."""
     name, scheme = public_name(url), scheme_of(url) or ""
@@ -177,6 +177,6 @@ def _denied_error(
         return TarkitError(f"{name}: no credentials: none are set, and this machine has no role", hint)
     refused = type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError") or status in (401, 403)
     if options.anonymous and (refused or status == 400):  # a server may say nothing better without a signature
-        what = f"no credentials were sent{': ' if said else ''}{said}"
+        what = f"no credentials were sent{': ' if message else ''}{message}"
         return denied_error(name, what, f"without {spell('anonymous')} they are sent: {login}")
-    return denied_error(name, said or "the credentials that were sent do not allow it", hint) if refused else None
+    return denied_error(name, message or "the credentials that were sent do not allow it", hint) if refused else None

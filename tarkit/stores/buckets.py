@@ -213,7 +213,7 @@ def _open(
     config: Any = dict(options.storage)
     if options.anonymous:
         config["skip_signature"] = True
-    how: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "client_options": {
             "connect_timeout": f"{options.timeout}s",
             "read_timeout": f"{options.timeout}s",
@@ -228,20 +228,20 @@ def _open(
             if (region := profile_of(options).get("region")) is not None:
                 config.setdefault("region", region)
             if not options.anonymous and (provider := credential_provider(options)) is not None:
-                how["credential_provider"] = provider
+                arguments["credential_provider"] = provider
             config["disable_bulk_delete"] = True  # which not all servers have
             if endpoint:
                 config["endpoint"] = endpoint
-            return S3Store(bucket, config=config, **how)
+            return S3Store(bucket, config=config, **arguments)
         if scheme == "gs":
             if options.anonymous:
                 config.setdefault("service_account_key", _NO_ACCOUNT)  # otherwise writing needs credentials
             if endpoint:
                 config["base_url"] = endpoint
-            return GCSStore(bucket, config=config, **how)
+            return GCSStore(bucket, config=config, **arguments)
         if endpoint:
             config["endpoint"] = endpoint
-        return AzureStore(bucket, config=config, **how)
+        return AzureStore(bucket, config=config, **arguments)
     except TarkitError:
         raise
     except Exception as error:

@@ -317,14 +317,14 @@ def _remove_unused(path: str) -> bool:
         os.close(fd)
 
 
-def _wait_for(fd: int, how: int) -> None:
-    while not _locked(fd, how):
+def _wait_for(fd: int, operation: int) -> None:
+    while not _locked(fd, operation):
         sleep(_WAIT)
 
 
-def _locked(fd: int, how: int) -> bool:
+def _locked(fd: int, operation: int) -> bool:
     try:
-        fcntl.flock(fd, how | fcntl.LOCK_NB)
+        fcntl.flock(fd, operation | fcntl.LOCK_NB)
         return True
     except BlockingIOError:
         return False

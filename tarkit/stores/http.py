@@ -226,9 +226,9 @@ def send(
     pool = _pool(options.timeout, proxy_of(url))
     retries = urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=_REDIRECTS)
     headers = {"Accept-Encoding": "identity", "User-Agent": "tarkit", **headers}
-    how = {"preload_content": False, "decode_content": False, "redirect": redirect, "retries": retries}
+    arguments = {"preload_content": False, "decode_content": False, "redirect": redirect, "retries": retries}
     try:
-        reply: BaseHTTPResponse = pool.request(method, url, body=body, headers=headers, **how)
+        reply: BaseHTTPResponse = pool.request(method, url, body=body, headers=headers, **arguments)
     except HTTPError as error:
         raise _error_for(name, error) from error
     except ValueError as error:

@@ -208,8 +208,8 @@ class ObjectUpload(Upload):
                 if self._size < PART:
                     return
                 store = self._part_store()
-                how: Any = {"buffer_size": PART, "max_concurrency": PARTS, "attributes": self._marked}
-                self._writer = obstore.open_writer(store, self._key, **how)
+                arguments: Any = {"buffer_size": PART, "max_concurrency": PARTS, "attributes": self._marked}
+                self._writer = obstore.open_writer(store, self._key, **arguments)
                 data, self._small = b"".join(self._small), None
             self._writer.write(bytes(data))
         except BaseException as error:
@@ -235,8 +235,8 @@ class ObjectUpload(Upload):
     def _put(self, data: bytes) -> str | None:
         """Write a small object; return its ETag."""
         mode: Any = "create" if self._fresh else "overwrite"
-        how: Any = {"mode": mode, "use_multipart": False, "attributes": self._marked}
-        return unquote_etag(obstore.put(self._store, self._key, data, **how)["e_tag"])
+        arguments: Any = {"mode": mode, "use_multipart": False, "attributes": self._marked}
+        return unquote_etag(obstore.put(self._store, self._key, data, **arguments)["e_tag"])
 
     def _accept(self, failure: Exception) -> None:
         """Accept the failure of the request that completes the object, if the object is there; else raise its error."""

@@ -342,10 +342,10 @@ class _Piped(ShellCommand):
     def _read_stderr(self) -> None:
         assert self.process.stderr is not None
         fd = self.process.stderr.fileno()
-        while said := os.read(fd, 4096):
-            self.tail = (self.tail + said)[-TAIL:]
+        while data := os.read(fd, 4096):
+            self.tail = (self.tail + data)[-TAIL:]
             try:
-                os.write(2, said)
+                os.write(2, data)
             except OSError:
                 pass  # stderr is closed
 
@@ -371,11 +371,11 @@ class CommandReader(_Piped, ByteReader):
         """Fill some of `view`; 0 once the command has ended with status 0."""
         if self._read:
             return 0
-        got = os.readv(self.fd, [view])
-        if got == 0:
+        count = os.readv(self.fd, [view])
+        if count == 0:
             self._read = True
             self.check_status()
-        return got
+        return count
 
     def close(self) -> None:
         """Stop reading and end the command; its status is ignored."""

@@ -122,11 +122,11 @@ class RemoteSource(WindowSource):
             self._stream, self._position = self._remote.stream(pos, eager=False), pos
         while self._position < pos and (data := self._stream.read(pos - self._position)):
             self._position += len(data)
-        got = 0
-        while got < n and (count := self._stream.readinto(view[got:])):
-            got += count
-        self._position += got
-        return got
+        size = 0
+        while size < n and (count := self._stream.readinto(view[size:])):
+            size += count
+        self._position += size
+        return size
 
     def _drop_stream(self) -> None:
         if self._stream is not None:

@@ -119,8 +119,8 @@ class WindowSource(Source):
         self._end = 0  # an error while bytes move leaves none
         if held:
             view[:held] = self._seen[at:]
-        got = held + self._read_into(view[held:], pos + held, n - held)
-        self._seen, self._base, self._end = view[:got], pos, pos + got
+        size = held + self._read_into(view[held:], pos + held, n - held)
+        self._seen, self._base, self._end = view[:size], pos, pos + size
         return self._seen
 
     def _is_near(self, pos: int) -> bool:
@@ -213,16 +213,16 @@ class FileSource(WindowSource):
         """Read at least `n` bytes from `pos` on, fewer only at the end, and return how many."""
         held = self.file.opened or self.file.open()
         try:
-            got = os.preadv(held.fd, [view], self.offset + pos)
-            while 0 < got < n:
-                more = os.preadv(held.fd, [view[got:]], self.offset + pos + got)
+            size = os.preadv(held.fd, [view], self.offset + pos)
+            while 0 < size < n:
+                more = os.preadv(held.fd, [view[size:]], self.offset + pos + size)
                 if more == 0:
                     break
-                got += more
+                size += more
         except OSError as error:
             error.filename = self.name
             raise
-        return got
+        return size
 
     def _shortened(self, end: int) -> Problem:
         return Problem("truncated", self.name, end - self.offset, "the file became shorter while it was read")
@@ -333,11 +333,11 @@ class StreamSource(Source):
         while self._base + self._filled < pos + n:
             if self._filled == len(self._view) or pos - self._base + n > len(self._view):
                 self._make_room(pos, n)
-            got = self._read(self._view[self._filled :])
-            if got == 0:
+            count = self._read(self._view[self._filled :])
+            if count == 0:
                 self.size = self._base + self._filled
                 return
-            self._filled += got
+            self._filled += count
 
     def _make_room(self, pos: int, n: int) -> None:
         """Drop released bytes from the window, else enlarge it, else move its front to the temporary file."""
@@ -383,15 +383,15 @@ class StreamSource(Source):
         # A pipe gets copies, see `tarkit.streams.copy`. A splice from pipe to pipe was not faster.
         spliced = spliced and sink.fd is not None and not is_pipe(sink.fd)
         while self._base < stop:
-            got = self._splice(sink.fd, stop - self._base) if spliced else None  # type: ignore[arg-type]
-            if got is None:
+            count = self._splice(sink.fd, stop - self._base) if spliced else None  # type: ignore[arg-type]
+            if count is None:
                 spliced = False
-                got = self._read(self._view[: min(len(self._view), stop - self._base)])
-                sink.write(self._view[:got])
-            if got == 0:
+                count = self._read(self._view[: min(len(self._view), stop - self._base)])
+                sink.write(self._view[:count])
+            if count == 0:
                 self.size = self._base
                 raise self.failure or self._truncated()
-            self._base += got
+            self._base += count
 
     def _read(self, view: memoryview) -> int:
         """Read some bytes, 0 at the end. An error counts as the end, so that the bytes before it can be used."""

@@ -169,16 +169,16 @@ class ContentLoader:
         file: TemporaryFile | None = None
         view = new_buffer(CHUNK)
         try:
-            while got := reader.readinto(view):
-                size += got
+            while count := reader.readinto(view):
+                size += count
                 if size <= HELD:
-                    held += view[:got]
+                    held += view[:count]
                     continue
                 if file is None:
                     file = TemporaryFile(self.tmpdir)
                     file.write(held)
                     held.clear()
-                file.write(view[:got])
+                file.write(view[:count])
             if file is None:
                 return EntryContent(bytes(held), -1, size, 0)
             return EntryContent(b"", os.dup(file.fd), size, 0)

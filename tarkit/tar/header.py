@@ -226,15 +226,15 @@ def rename(header: bytes, name: bytes) -> bytes:
     sparse = _SPARSE_NAME in records
     plain = _sparse_stand_in(name) if sparse else name
     where = _split(plain, _prefix_limit(last.block))
-    said = {_SPARSE_NAME: name} if sparse else {}
+    names = {_SPARSE_NAME: name} if sparse else {}
     pax_entry = long_entry = b""
     if where is None:
         where = b"", _cut(plain)
         if last.block[257:265] == b.GNU_MAGIC:
             long_entry = _extension(old_long.block if old_long else _LONG_NAME_BLOCK, plain + b"\0")
         else:
-            said[b"path"] = plain
-    pairs = _renamed_pairs(pairs, said)
+            names[b"path"] = plain
+    pairs = _renamed_pairs(pairs, names)
     if pairs and old_pax:
         pax_entry = _extension(_place(old_pax.block, b"", _pax_name(name)), pax.format_records(pairs))
     elif pairs:
@@ -275,9 +275,9 @@ def _extension(block: bytes, payload: bytes) -> bytes:
     return b.seal(block[:124] + size + block[136:]) + payload + bytes(b.padding(len(payload)))
 
 
-def _renamed_pairs(pairs: list[tuple[bytes, bytes]], said: pax.Records) -> list[tuple[bytes, bytes]]:
-    """Return PAX records with their names replaced by those in `said`, and with the `hdrcharset` that these need."""
-    remaining = dict(said)
+def _renamed_pairs(pairs: list[tuple[bytes, bytes]], names: pax.Records) -> list[tuple[bytes, bytes]]:
+    """Return PAX records with their names replaced by those in `names`, and with the `hdrcharset` that these need."""
+    remaining = dict(names)
     kept = []
     charset: dict[bytes, bytes] = {}
     for keyword, value in pairs:
@@ -289,9 +289,9 @@ def _renamed_pairs(pairs: list[tuple[bytes, bytes]], said: pax.Records) -> list[
             kept.append((keyword, remaining.pop(keyword)))
     if not any(keyword in _OTHER_TEXT for keyword, _ in kept):
         charset = {}
-    if not all(map(is_utf8, said.values())):
+    if not all(map(is_utf8, names.values())):
         charset = {_CHARSET: b"BINARY"}
-    if len(said) > 1:  # Python's tarfile takes the last name, and the path is a placeholder
+    if len(names) > 1:  # Python's tarfile takes the last name, and the path is a placeholder
         kept.sort(key=lambda pair: pair[0] == _SPARSE_NAME)
     return [*charset.items(), *remaining.items(), *kept]
 

@@ -211,8 +211,8 @@ class TarReader:
                 stop = data + (size + 511 & -512)
                 if size >= 0 and name:
                     following = (name, start, data, size, stop, known_type, b"", -1)
-            elif good and start == pos and (said := _extension(chunk, pos - base)):
-                long_name, length = said
+            elif good and start == pos and (extension := _extension(chunk, pos - base)):
+                long_name, length = extension
                 pos += length
                 continue
             if following is None:

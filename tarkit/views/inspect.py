@@ -129,8 +129,8 @@ class Stats:
 
         names = [shard.name for shard in self._shards] or ["no shards"]
         title = names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-        which = "selected" if self._selected else "all"
-        return report_page(title, f"Statistics of {which} samples", self.sections())
+        scope = "selected" if self._selected else "all"
+        return report_page(title, f"Statistics of {scope} samples", self.sections())
 
     def write_html(
         self, output: str | os.PathLike[str] | BinaryIO, *, storage_options: Mapping[str, object] | None = None
@@ -377,6 +377,6 @@ def write_gallery(
             gallery.add(describe_sample(sample, gallery.take), label)
         first, *rest = (location.name for location in data.locations)
         title = first + (f" and {len(rest)} more" if rest else "")
-        which = f"The first {run.samples} of the" if run.samples == count else "All"
-        sink.write(gallery.page(title, f"{which} {'selected ' if data.selected else ''}samples"))
+        scope = f"The first {run.samples} of the" if run.samples == count else "All"
+        sink.write(gallery.page(title, f"{scope} {'selected ' if data.selected else ''}samples"))
     return gallery.left_out

@@ -238,8 +238,8 @@ def _shares(shares: Sequence[Share]) -> Section:
     finest = [row for row in shares if row.worker is not None] or list(shares)
     most = max((row.samples for row in shares), default=0)
     for row in shares:
-        who = f"node {row.node}" if row.worker is None else f"node {row.node} worker {row.worker}"
-        rows.append((who, row.shards, row.samples, Bar(row.samples / most if most else 0)))
+        reader = f"node {row.node}" if row.worker is None else f"node {row.node} worker {row.worker}"
+        rows.append((reader, row.shards, row.samples, Bar(row.samples / most if most else 0)))
     low, high = min(row.samples for row in finest), max(row.samples for row in finest)
     empty = sum(row.shards == 0 for row in finest)
     note = f"{number(low)} to {number(high)} samples each"

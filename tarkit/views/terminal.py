@@ -148,7 +148,7 @@ def coloured(sections: Sequence[Section], width: int) -> str:
 
 # ---- Rows of pictures
 
-How = Literal["kitty", "iterm", "sixel", "blocks"]
+Graphics = Literal["kitty", "iterm", "sixel", "blocks"]
 Colors = Literal["truecolor", "256", "none"]
 
 WIDTH = 36  # columns that a picture has about
@@ -178,10 +178,12 @@ class Drawn(NamedTuple):
 class PictureRows:
     """Rows of pictures that have the width of a terminal."""
 
-    def __init__(self, width: int, how: How, colors: Colors, cell: Cell, class_names: Sequence[str] = ()) -> None:
+    def __init__(
+        self, width: int, graphics: Graphics, colors: Colors, cell: Cell, class_names: Sequence[str] = ()
+    ) -> None:
         self.count = max(1, round((width + GAP) / (WIDTH + GAP)))  # pictures in a row
         self.columns = (width + GAP) // self.count - GAP  # of a picture
-        self.how, self.colors, self.cell = how, colors, cell
+        self.graphics, self.colors, self.cell = graphics, colors, cell
         self.without = 0  # samples that have no picture
         self._names = class_names
         self._new: list[tuple[Image | None, str]] = []
@@ -191,7 +193,7 @@ class PictureRows:
     def room(self) -> tuple[int, int]:
         """The most pixels that a thumbnail may have: two to a character for blocks."""
         lines = self.columns * 5 // 12
-        if self.how == "blocks":
+        if self.graphics == "blocks":
             return self.columns, 2 * lines
         return self.columns * self.cell.width, lines * self.cell.height
 
@@ -225,7 +227,7 @@ class PictureRows:
 
     def row(self, pictures: Sequence[Drawn]) -> str:
         """Return pictures side by side, and below them their lines."""
-        lines = self._blocks(pictures) if self.how == "blocks" else self._strip(pictures)
+        lines = self._blocks(pictures) if self.graphics == "blocks" else self._strip(pictures)
         for place in range(max(len(picture.below) for picture in pictures)):
             columns = (
                 self._line(*picture.below[place]) if place < len(picture.below) else self._line()
@@ -264,10 +266,10 @@ class PictureRows:
         for place, picture in enumerate(pictures):
             if picture.image is not None:
                 strip.paste(picture.image, (place * (self.columns + GAP) * cell.width, 0))
-        if self.how == "sixel":
+        if self.graphics == "sixel":
             return sixel(strip) + "\n"
         data = b64encode(encoded(strip, "PNG")).decode()
-        return (kitty if self.how == "kitty" else iterm)(data, columns, lines) + "\n"
+        return (kitty if self.graphics == "kitty" else iterm)(data, columns, lines) + "\n"
 
     def _blocks(self, pictures: Sequence[Drawn]) -> str:
         """Return lines whose characters are two pixels: an upper half block in one colour on the other."""

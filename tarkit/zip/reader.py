@@ -72,8 +72,8 @@ class ZipReader(GeneratedArchive):
     def _spooled(self) -> TemporaryFile:
         scratch = TemporaryFile(self._tmpdir)
         view = new_buffer(CHUNK)
-        while got := self.reader.readinto(view):
-            scratch.write(view[:got])
+        while count := self.reader.readinto(view):
+            scratch.write(view[:count])
         return scratch
 
     def _check(self, member: ZipMember) -> None:

@@ -111,11 +111,11 @@ def dos_time(seconds: int) -> tuple[int, int]:
     """
     earliest, latest = datetime(1980, 1, 1, tzinfo=UTC), datetime(2107, 12, 31, 23, 59, 58, tzinfo=UTC)
     try:
-        when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
     except OverflowError:
-        when = latest if seconds > 0 else earliest
-    when = min(max(when, earliest), latest)
-    return when.hour << 11 | when.minute << 5 | when.second >> 1, (when.year - 1980) << 9 | when.month << 5 | when.day
+        time = latest if seconds > 0 else earliest
+    time = min(max(time, earliest), latest)
+    return time.hour << 11 | time.minute << 5 | time.second >> 1, (time.year - 1980) << 9 | time.month << 5 | time.day
 
 
 @lru_cache(4096)

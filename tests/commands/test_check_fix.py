@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tarkit.checking.findings import Finding
 from tarkit.checking.salvage import KeptSample, Salvage
-from tarkit.checking.shard import Asked, ShardCheck
+from tarkit.checking.shard import OptionalChecks, ShardCheck
 from tarkit.streams.ranges import HeldRange
 from tests._tools import each_row
 from tests.commands.test_check import CASES, FINE, R, Rows, flip, names, objects, rows
@@ -329,7 +329,9 @@ def outcome(data: bytes) -> tuple[list[str], int]:
             count += len(item.entries)
     assert count == plan.entries
     problems = [
-        item for item in ShardCheck(Memory(data), Asked()) if isinstance(item, Finding) and item.level == "error"
+        item
+        for item in ShardCheck(Memory(data), OptionalChecks())
+        if isinstance(item, Finding) and item.level == "error"
     ]
     return keys, len(problems)
 

@@ -17,7 +17,7 @@ import pytest
 from tarkit.cli import screen
 from tarkit.samples.items import Item, Payload, SampleItems
 from tarkit.views import pictures, terminal
-from tarkit.views.terminal import Cell, Colors, Drawn, How, PictureRows
+from tarkit.views.terminal import Cell, Colors, Drawn, Graphics, PictureRows
 from tests._tools import each_row
 
 Images = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
@@ -32,7 +32,7 @@ def drawing(*rows: list[tuple[int, int, int]]) -> Any:
     return image
 
 
-def row(pictures: Sequence[Drawn], how: How, colors: Colors, width: int = 76, cell: Cell = Cell()) -> str:  # noqa: B008
+def row(pictures: Sequence[Drawn], how: Graphics, colors: Colors, width: int = 76, cell: Cell = Cell()) -> str:  # noqa: B008
     """Return a row for a terminal of this width: of 76 columns two pictures of 37 each."""
     return PictureRows(width, how, colors, cell).row(pictures)
 
