@@ -221,13 +221,13 @@ def in_order(
                 and len(workers) < AHEAD * processes
                 and sum(not worker.ended for worker in workers) < processes
             ):
-                if (some := next(shares, None)) is None:
+                if (share_jobs := next(shares, None)) is None:
                     break
-                start_worker(work, some, tmpdir, workers)
+                start_worker(work, share_jobs, tmpdir, workers)
             if not workers:
-                if not (some := next(shares, ())):
+                if not (share_jobs := next(shares, ())):
                     return
-                yield from map(work, some)
+                yield from map(work, share_jobs)
                 continue
             alive = [worker for worker in workers if not worker.ended]
             if workers[0] in alive:  # decided once: it may end at any moment
@@ -252,8 +252,8 @@ def _stopping(results: Iterator[Item], workers: Iterable[ForkedWorker[Job]], pat
 
 def _shares(jobs: Iterable[Job], share: int) -> Iterator[tuple[Job, ...]]:
     remaining = iter(jobs)
-    while some := tuple(islice(remaining, share)):
-        yield some
+    while share_jobs := tuple(islice(remaining, share)):
+        yield share_jobs
 
 
 def _ended(status: int) -> TarkitError:

@@ -81,11 +81,11 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]
         else:  # workers that are started together are so one after another
             group = current_process()._identity[-1] - info.id
             iteration = Iteration(parent.pid, group, info.num_workers, self._times)
-        begun = loader.loaded
-        if begun is None:
+        progress = loader.loaded
+        if progress is None:
             loader.set_epoch(self._log.begin(iteration, loader.epochs))
         else:  # the position of each worker is in an epoch of its own
-            self._log.begin(iteration, 1, begun.following - 1)
+            self._log.begin(iteration, 1, progress.following - 1)
         return iter(loader)
 
     def state_dict(self) -> dict[str, Any]:

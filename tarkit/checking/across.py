@@ -106,9 +106,9 @@ def mixed(shards: Sequence[ShardReport]) -> Iterator[Finding]:
     if len(counts) < 2:
         return
     most = max(counts, key=lambda fields: counts[fields])
-    others = [(shard, own) for shard, own in zip(shards, main, strict=True) if own is not None and own != most]
-    for shard, own in others[:LISTED]:
-        what = f"its samples have {listed(own)}, those of most shards {listed(most)}"
+    others = [(shard, names) for shard, names in zip(shards, main, strict=True) if names is not None and names != most]
+    for shard, names in others[:LISTED]:
+        what = f"its samples have {listed(names)}, those of most shards {listed(most)}"
         yield Finding("mixed-fields", shard.shard, None, None, what, "note")
     if len(others) > LISTED:
         shard = others[LISTED][0]

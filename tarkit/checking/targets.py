@@ -152,23 +152,23 @@ class ReaderRules:
         cut = len(key) + 1
         read = [entry for entry in entries if entry.type in _READ and not self._hidden(entry.name)]
         names = [entry.name[cut:] for entry in read]
-        own = [name.lower() for name in names] if self.reader == "webdataset" else names
-        reserved = _RESERVED.get(self.reader, frozenset()) & set(own)
+        spelled = [name.lower() for name in names] if self.reader == "webdataset" else names
+        reserved = _RESERVED.get(self.reader, frozenset()) & set(spelled)
         if reserved:
             what = f"{show(key)} has {listed(reserved)}, which {self.reader} adds to each sample"
             replaced = (
                 self.reader == "hf"
                 or (self.reader == "ray" and reserved == {b"__url__"})
-                or (reserved == {b"__local_path__"} and own[0] == b"__local_path__")
+                or (reserved == {b"__local_path__"} and spelled[0] == b"__local_path__")
             )
             yield self._finding("misreads" if replaced else "refuses", start, key, what)
         if self.reader in ("webdataset", "ray") and any(
-            entry.size for entry, name in zip(read, own, strict=True) if name == b"__bad__"
+            entry.size for entry, name in zip(read, spelled, strict=True) if name == b"__bad__"
         ):
             what = f"{self.reader} drops {show(key)}, which has the field '__bad__'"
             yield self._finding("misreads", start, key, what)
-        if self.reader == "webdataset" and len(set(own)) < len(set(names)):
-            equal = {name for name in names if own.count(name.lower()) > 1}
+        if self.reader == "webdataset" and len(set(spelled)) < len(set(names)):
+            equal = {name for name in names if spelled.count(name.lower()) > 1}
             what = f"{show(key)} has {listed(equal)}, which are one field for webdataset"
             yield self._finding("refuses", start, key, what, "rename one: tarkit cat -f 'NEW:OLD ...'")
         if self.reader == "ray":

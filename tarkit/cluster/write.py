@@ -198,8 +198,8 @@ class _Blocks:
 
     def _places(self) -> Iterator[tuple[bytes, bytes]]:
         number = 0
-        for some in self.item.records:
-            for record in read_order(self.spill, some.span, some.first, some.last):
+        for part in self.item.records:
+            for record in read_order(self.spill, part.span, part.first, part.last):
                 place = _PLACE.pack(record.group, record.offset)
                 yield place, place + _REST.pack(number, record.key_size, record.size, record.digest)
                 number += 1

@@ -61,15 +61,15 @@ def refuse_other_names(source: Source, sample: TarSample) -> None:
     for entry in sample.entries:
         if entry.type not in (block.REGULAR, block.REGULAR_V7):
             continue
-        here = f"{source.name}: cannot be in a wids index:"
+        subject = f"{source.name}: cannot be in a wids index:"
         if entry.data - entry.start > block.BLOCK or len(entry.name) > _NAME:
             header = entry.data - block.BLOCK
             if source.read(header, header + _NAME).partition(b"\0")[0] != entry.name:
                 what = f"wids reads the {_NAME} bytes of a name in its last header, and so not {show(entry.name)}"
-                raise Unsupported(f"{here} {what}", "tarkit cat --rekey makes short keys")
+                raise Unsupported(f"{subject} {what}", "tarkit cat --rekey makes short keys")
         if b"." in entry.name and key_of(entry) is None:
             what = f"wids makes a sample of {show(entry.name)}, which has no key"
-            raise Unsupported(f"{here} {what}", "tarkit check --fix leaves it out")
+            raise Unsupported(f"{subject} {what}", "tarkit check --fix leaves it out")
 
 
 def repeated_name(shards: Iterable[IndexedShard]) -> tuple[str, str] | None:

@@ -31,7 +31,7 @@ class PickledCall:
 def call_here(job: ValueJob, attempt: int, relay: Relay) -> JobOutcome:
     """Call the function of a job in this process, where nothing can end it; only an error is passed to `relay`."""
     assert job.call is not None
-    begun, start = time.monotonic(), utc_now()
+    started, start = time.monotonic(), utc_now()
     status, samples, size, tail = 0, None, None, ""
     try:
         make_directories(job)
@@ -40,7 +40,7 @@ def call_here(job: ValueJob, attempt: int, relay: Relay) -> JobOutcome:
         status, tail = 1, str(error) if isinstance(error, TarkitError) else f"{type(error).__name__}: {error}"
         for line in error_text(error).encode("utf-8", "backslashreplace").splitlines():
             relay(job, line)
-    return JobOutcome(status, time.monotonic() - begun, samples, size, attempt, start=start, tail=tail)
+    return JobOutcome(status, time.monotonic() - started, samples, size, attempt, start=start, tail=tail)
 
 
 def work_apart(work: Callable[[], int], mark: bytes) -> int:

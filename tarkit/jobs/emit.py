@@ -133,8 +133,8 @@ def slurm_script(array: JobArray) -> str:
 
 def k8s_job(array: JobArray) -> str:
     """Return an indexed Job, as YAML."""
-    own = array.own_words("$(JOB_COMPLETION_INDEX)", _k8s_word)
-    words = ["tarkit", array.command, *own, *map(_k8s_word, array.words)]
+    array_words = array.own_words("$(JOB_COMPLETION_INDEX)", _k8s_word)
+    words = ["tarkit", array.command, *array_words, *map(_k8s_word, array.words)]
     return array.script(
         "k8s.yaml",
         name=_yaml(array.name),

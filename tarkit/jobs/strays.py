@@ -85,8 +85,8 @@ def end_processes(leaders: Sequence[int], jobs: Iterable[bytes]) -> None:
 
     `jobs` are marks of jobs, of which a step may have started that is not among the `leaders`.
     """
-    own = os.environb.get(VARIABLE, b"")
-    marks = {*jobs, *(mark_of(pid) for leader in leaders for pid in family(leader))} - {b"", own}
+    own_mark = os.environb.get(VARIABLE, b"")
+    marks = {*jobs, *(mark_of(pid) for leader in leaders for pid in family(leader))} - {b"", own_mark}
     strays = find_strays(leaders, marks)
     groups = [-pid for pid in leaders]
     send([*groups, *strays], signal.SIGTERM)

@@ -45,8 +45,8 @@ class WorkerPlace(NamedTuple):
 
     def describe(self) -> str:
         """Return the numbers of workers and nodes for a message: `4 workers (2 on each of 2 nodes)`."""
-        some = f"{self.parts} worker{'' if self.parts == 1 else 's'}"
-        return some if self.world == 1 else f"{some} ({self.workers} on each of {self.world} nodes)"
+        workers = f"{self.parts} worker{'' if self.parts == 1 else 's'}"
+        return workers if self.world == 1 else f"{workers} ({self.workers} on each of {self.world} nodes)"
 
 
 def find_place(

@@ -277,8 +277,8 @@ class EpochReader:
         """Yield the samples of the shards again and again; the buffer is empty between two laps, so none is missing."""
         while shards:
             busy = bool(self._turns or (self._buffer and self._buffer.items))  # then it is not the end of a lap
-            begun = (self._opened - busy) // len(shards) * len(shards)
-            yield from self._lap(islice(shards, self._opened - begun, None), run)
+            skipped = (self._opened - busy) // len(shards) * len(shards)
+            yield from self._lap(islice(shards, self._opened - skipped, None), run)
 
     def _lap(self, order: Iterator[int], run: Run) -> Iterator[Numbered]:
         """Return the samples of shards in turns, through the buffer."""

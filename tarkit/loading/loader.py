@@ -130,8 +130,8 @@ class Loader(Iterable[Any]):
             raise Usage(what, "load that of each worker in it, as torchdata's StatefulDataLoader does")
         if shards.items < place.parts and not settings.resample and not settings.allow_idle:
             what = "sample" if settings.full else "shard"
-            few = f"{shards.items} {what}{'' if shards.items == 1 else 's'} for {place.describe()}"
-            raise Usage(f"{few}: some would have no samples", "give fewer workers or more shards, or allow_idle=True")
+            units = f"{shards.items} {what}{'' if shards.items == 1 else 's'} for {place.describe()}"
+            raise Usage(f"{units}: some would have no samples", "give fewer workers or more shards, or allow_idle=True")
         progress, self._loaded = self._loaded or self._next(), None
         self._epoch = progress.following
         reader = self._reader = EpochReader(shards, place, progress)

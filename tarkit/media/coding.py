@@ -81,8 +81,8 @@ def is_lossy(field: str, value: Any) -> bool:
     kind = _KINDS.get(name)
     if kind is None or kind.name not in ("picture", "sound"):
         return False
-    of = str(getattr(value[0] if isinstance(value, (tuple, list)) and value else value, "dtype", ""))
-    return "float" in of and (name, of) != ("wav", "float32")
+    dtype = str(getattr(value[0] if isinstance(value, (tuple, list)) and value else value, "dtype", ""))
+    return "float" in dtype and (name, dtype) != ("wav", "float32")
 
 
 class Coder:

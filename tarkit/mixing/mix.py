@@ -311,9 +311,9 @@ class MixReader(InputReader):
     def _stock(self, laps: Laps) -> Stock[TarSample]:
         """Return a source to draw from: its samples, with the fields of its own and the common ones."""
         spec, common, policy = laps.source.spec, self.mixture.fields, self.policy
-        own = Fields(rename=spec.rename, rekey=spec.rekey)
+        fields = Fields(rename=spec.rename, rekey=spec.rekey)
         weight = float(laps.shards) if spec.weight is None else spec.weight
-        return Stock(spec.name, weight, laps, spec.probability, lambda samples: common(own(samples, policy), policy))
+        return Stock(spec.name, weight, laps, spec.probability, lambda samples: common(fields(samples, policy), policy))
 
 
 @dataclass

@@ -272,18 +272,18 @@ def read_spec(
     document, name = load(path, options), file_label(path)
     if not isinstance(document, dict):
         raise TarkitError(f"{name}: not a mix, which is a mapping with a list of `sources`")
-    here = SpecNode(name)
+    node = SpecNode(name)
     if "sources" in document:
-        here.check_keys(document, ("sources", "shuffle"))
-        rows = enumerate(here.read(document, "sources"))
-        sources = [_source(here.of(f"sources[{number}]"), row, SOURCE_KEYS) for number, row in rows]
-        return MixSpec(sources, here.read(document, "shuffle", 0), path)
+        node.check_keys(document, ("sources", "shuffle"))
+        rows = enumerate(node.read(document, "sources"))
+        sources = [_source(node.of(f"sources[{number}]"), row, SOURCE_KEYS) for number, row in rows]
+        return MixSpec(sources, node.read(document, "shuffle", 0), path)
     word = "datasets" if "datasets" in document else "dataset"
     if word not in document:
         raise TarkitError(f"{name}: neither `sources` nor `datasets` in it", "a mix is a list of sources with weights")
-    here.check_keys(document, (word, "prefix", "buckets"), warn)
-    rows = enumerate(here.read(document, word))
-    return MixSpec([_dataset(here.of(f"{word}[{number}]"), row, document, warn) for number, row in rows], 0, path)
+    node.check_keys(document, (word, "prefix", "buckets"), warn)
+    rows = enumerate(node.read(document, word))
+    return MixSpec([_dataset(node.of(f"{word}[{number}]"), row, document, warn) for number, row in rows], 0, path)
 
 
 def parse_mapping(where: str, mapping: dict[str, Any]) -> SourceSpec:
@@ -291,39 +291,39 @@ def parse_mapping(where: str, mapping: dict[str, Any]) -> SourceSpec:
     return _source(SpecNode(where, kind=Usage), mapping, (*SOURCE_KEYS, "choose", "resample"))
 
 
-def _source(here: SpecNode, mapping: Any, keys: Sequence[str]) -> SourceSpec:
-    here.check_keys(mapping, keys)
-    return _common(here, mapping, here.read(mapping, "shards"), 1.0)
+def _source(node: SpecNode, mapping: Any, keys: Sequence[str]) -> SourceSpec:
+    node.check_keys(mapping, keys)
+    return _common(node, mapping, node.read(mapping, "shards"), 1.0)
 
 
-def _dataset(here: SpecNode, mapping: Any, top: dict[str, Any], warn: Callable[[str], None]) -> SourceSpec:
-    here.check_keys(mapping, (*SOURCE_KEYS, "buckets", "choose", "resample"), warn)
-    buckets = here.read(mapping if "buckets" in mapping else top, "buckets", [""])
+def _dataset(node: SpecNode, mapping: Any, top: dict[str, Any], warn: Callable[[str], None]) -> SourceSpec:
+    node.check_keys(mapping, (*SOURCE_KEYS, "buckets", "choose", "resample"), warn)
+    buckets = node.read(mapping if "buckets" in mapping else top, "buckets", [""])
     if len(buckets) > 1:
-        raise here.error("more than one of `buckets`")
-    prefix = here.read(top, "prefix", "")
-    words = here.read(mapping, "shards")
+        raise node.error("more than one of `buckets`")
+    prefix = node.read(top, "prefix", "")
+    words = node.read(mapping, "shards")
     shards = [_expanded(prefix) + os.path.join(_expanded(buckets[0]), _expanded(word)) for word in words]
-    spec = _common(here, mapping, shards, None)
+    spec = _common(node, mapping, shards, None)
     if "name" not in mapping:
         spec.name = f"@{buckets[0]}" if buckets[0] and "buckets" in mapping else spec.name
     spec.any_order = True
     return spec
 
 
-def _common(here: SpecNode, mapping: dict[str, Any], words: list[str], weight: float | None) -> SourceSpec:
+def _common(node: SpecNode, mapping: dict[str, Any], words: list[str], weight: float | None) -> SourceSpec:
     more = f" and {len(words) - 1} more" if len(words) > 1 else ""
-    spec = SourceSpec(here.read(mapping, "name", words[0] + more), words, weight)
+    spec = SourceSpec(node.read(mapping, "name", words[0] + more), words, weight)
     for key in ("weight", "probability"):
         if key in mapping:
-            setattr(spec, key, here.number(mapping, key))
+            setattr(spec, key, node.number(mapping, key))
     if spec.probability > 1:
-        raise here.error("a `probability` is at most 1")
+        raise node.error("a `probability` is at most 1")
     for key in ("nstreams", "nrepeats", "shuffle", "choose", "resample", "allow_missing", "rekey"):
-        setattr(spec, key, here.read(mapping, key, getattr(spec, key)))
+        setattr(spec, key, node.read(mapping, key, getattr(spec, key)))
     if spec.choose and spec.resample:
-        raise here.error("`choose` takes shards without replacement, `resample` with it: not both")
-    spec.rename = here.renames(mapping)
+        raise node.error("`choose` takes shards without replacement, `resample` with it: not both")
+    spec.rename = node.renames(mapping)
     spec.any_order = spec.shuffle > 0
     return spec
 

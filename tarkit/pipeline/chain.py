@@ -362,9 +362,9 @@ class Chain:
         return self._with(self._origin.only(places), self._steps)
 
     def _with(self, origin: Origin, steps: tuple[Step, ...]) -> Self:
-        made = type(self).__new__(type(self))
-        vars(made).update(vars(self), _origin=origin, _steps=steps)
-        return made
+        chain = type(self).__new__(type(self))
+        vars(chain).update(vars(self), _origin=origin, _steps=steps)
+        return chain
 
 
 def locate(inputs: Input | Iterable[Input], options: StoreOptions | None = None) -> tuple[Location, ...]:

@@ -121,9 +121,9 @@ class Options:
     defaults: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
-        own = {name: vars(cls)[name] for name in cls.__annotations__ if name in vars(cls)}
-        cls.rows = {name: value for name, value in own.items() if isinstance(value, OptionRow)} | cls.rows
-        defaults = {name: value.default if isinstance(value, OptionRow) else value for name, value in own.items()}
+        declared = {name: vars(cls)[name] for name in cls.__annotations__ if name in vars(cls)}
+        cls.rows = {name: value for name, value in declared.items() if isinstance(value, OptionRow)} | cls.rows
+        defaults = {name: value.default if isinstance(value, OptionRow) else value for name, value in declared.items()}
         cls.defaults = cls.defaults | defaults
 
     def __init__(self, **values: Any) -> None:

@@ -234,12 +234,12 @@ class Run:
 
 def _judged(work: Callable[[Job, Policy], Result], policy: Policy, job: Job) -> Iterator[Any]:
     """Yield the problems of a job, and then its result; or raise its error."""
-    own, error = policy.fork(), None
+    fork, error = policy.fork(), None
     try:
-        result = work(job, own)
+        result = work(job, fork)
     except (TarkitError, OSError) as raised:
         error = raised
-    yield own.counted
+    yield fork.counted
     if error is not None:
         raise error
     yield result

@@ -177,11 +177,11 @@ def _distinct(held: TarSample, sample: TarSample, policy: Policy) -> bool:
 def _union(*samples: TarSample) -> TarSample:
     """Return one sample of the entries of several, with the key of the first."""
     first = samples[0]
-    made = Assembly(first.source, first.start)
+    assembly = Assembly(first.source, first.start)
     for sample in samples:
         for entry in sample.entries:
-            made.keep(sample.source, entry)
-    return made.sample(first.key)
+            assembly.keep(sample.source, entry)
+    return assembly.sample(first.key)
 
 
 def _problem(sample: TarSample) -> Problem:

@@ -68,14 +68,14 @@ def equal_parts(source: Source, key: bytes, starts: Iterable[int]) -> bool | Non
     names: set[bytes] = set()
     try:
         for start in starts:
-            begun = False
+            inside = False
             for entry in TarReader(source, start):
-                own = key_of(entry)
-                if own == key:
-                    begun = True
+                entry_key = key_of(entry)
+                if entry_key == key:
+                    inside = True
                     if any(duplicate_entries([entry], names)):
                         return True
-                elif begun and own is not None:
+                elif inside and entry_key is not None:
                     break
     except TarkitError:
         return None

@@ -157,8 +157,8 @@ class Fields:
                 index += 1
                 yield changed
         if emptied:
-            some = f"{emptied} samples, the first of them" if emptied > 1 else "1 sample,"
-            policy.warn(f"no field is left of {some} {show(first)}: left out")
+            counted = f"{emptied} samples, the first of them" if emptied > 1 else "1 sample,"
+            policy.warn(f"no field is left of {counted} {show(first)}: left out")
         for glob in unused.values() if count else ():
             policy.warn(f"{spell('drop')} {show(glob)} matches no field")
 
@@ -276,24 +276,24 @@ def _changed(sample: TarSample, key: bytes, chosen: list[tuple[Entry, bytes]], p
         return None
     if [entry for entry, _ in chosen] == sample.entries and all(entry.name == name for entry, name in chosen):
         return sample
-    made = _assembled(sample, key, chosen)
-    made.plain = sample.plain and not twice
-    return made
+    assembled = _assembled(sample, key, chosen)
+    assembled.plain = sample.plain and not twice
+    return assembled
 
 
 def _assembled(sample: TarSample, key: bytes, chosen: list[tuple[Entry, bytes]]) -> TarSample:
-    source, made, room = sample.source, Assembly(sample.source, sample.start), SMALL
+    source, assembly, room = sample.source, Assembly(sample.source, sample.start), SMALL
     for entry, name in chosen:
         if name == entry.name:
-            made.keep(source, entry)
+            assembly.keep(source, entry)
         elif entry.stop - entry.start <= room:  # one read for header and payload
             room -= entry.stop - entry.start
             data, cut = source.read(entry.start, entry.stop), entry.data - entry.start
-            made.add(entry, name, _renamed(source, entry, data[:cut], name), data[cut:])
+            assembly.add(entry, name, _renamed(source, entry, data[:cut], name), data[cut:])
         else:
             header = _renamed(source, entry, source.read(entry.start, entry.data), name)
-            made.add(entry, name, header, (source, entry.data, entry.stop))
-    return made.sample(key)
+            assembly.add(entry, name, header, (source, entry.data, entry.stop))
+    return assembly.sample(key)
 
 
 def _renamed(source: Source, entry: Entry, header: bytes, name: bytes) -> bytes:

@@ -35,14 +35,14 @@ def group_entries(entries: Iterable[Raw]) -> Iterator[tuple[bytes | None, list[R
     sample: list[Raw] = []
     keyless: list[Raw] = []
     for entry in entries:
-        own = key_of(Entry._make(entry))
-        if own is None:
+        entry_key = key_of(Entry._make(entry))
+        if entry_key is None:
             keyless.append(entry)
             continue
-        if own != key and key is not None:
+        if entry_key != key and key is not None:
             yield key, sample
             sample = []
-        key = own
+        key = entry_key
         sample += [*keyless, entry]
         keyless = []
     if sample or keyless:
@@ -116,14 +116,14 @@ class EntryGroups:
                     if dot <= slash or entry[5] in KEYLESS:
                         keyless.append(entry)
                         continue
-                    own = name[:dot]
-                    if own == key and not self._severed:
+                    entry_key = name[:dot]
+                    if entry_key == key and not self._severed:
                         plain = False
                         sample += [*keyless, entry]
                     else:
                         if key is not None:
                             yield key, sample, plain
-                        key, last, prefix, length = own, name, own + b".", len(own) + 1
+                        key, last, prefix, length = entry_key, name, entry_key + b".", len(entry_key) + 1
                         plain = not keyless and entry[5] in _PLAIN
                         sample = [*keyless, entry]
                         edge = sample[0][1] + limit

@@ -335,9 +335,9 @@ class SampleReader:
         walk, after, next_key = self._reader.restart(self._reader.resume), set[bytes](), None
         with suppress(TarkitError):
             for entry in walk:
-                if (own := key_of(entry)) is not None and own != (next_key := next_key or own):
+                if (entry_key := key_of(entry)) is not None and entry_key != (next_key := next_key or entry_key):
                     break
-                after |= {entry.name} if own is not None else set()
+                after |= {entry.name} if entry_key is not None else set()
         if walk.cut is not None and key_of(walk.cut) == next_key:
             after.add(walk.cut.name)
         if key is None or next_key is None:

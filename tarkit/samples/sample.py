@@ -245,10 +245,10 @@ class TarSample(SampleBatch):
 
     def with_entries(self, entries: Iterable[Entry]) -> TarSample:
         """Return a sample of some of the entries."""
-        made = Assembly(self.source, self.start)
+        assembly = Assembly(self.source, self.start)
         for entry in entries:
-            made.keep(self.source, entry)
-        return made.sample(self.key)
+            assembly.keep(self.source, entry)
+        return assembly.sample(self.key)
 
     def complete(self) -> None:
         """Read until the end is known; bytes of a stream that memory cannot hold go to a temporary file."""

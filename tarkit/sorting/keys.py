@@ -248,10 +248,10 @@ def check_order(samples: Iterator[TarSample], rank: Callable[[TarSample, int], b
     ignored. Only the last rank is held in memory."""
     last, before = b"", b""
     for ordinal, sample in enumerate(samples):
-        here = None if sample.key is None else rank(sample, ordinal)
-        if here is None or sample.key is None:
+        current = None if sample.key is None else rank(sample, ordinal)
+        if current is None or sample.key is None:
             continue
-        if here < last:
+        if current < last:
             return Disorder(ordinal, sample.source.name, sample.start, before, sample.key)
-        last, before = here, sample.key
+        last, before = current, sample.key
     return None

@@ -37,7 +37,7 @@ class Multimap:
         self.count = 0
         self._tmpdir = tmpdir
         self._level = level
-        self._few = bytearray()
+        self._pending = bytearray()
         self._parts: list[bytearray] = []  # empty while all records are in `_few`
         self._held = 0
         self._file: TemporaryFile | None = None
@@ -46,7 +46,7 @@ class Multimap:
 
     def add(self, key: bytes, value: bytes) -> None:
         """Add a record."""
-        part = self._parts[crc32(key) >> 8 * self._level & 255] if self._parts else self._few
+        part = self._parts[crc32(key) >> 8 * self._level & 255] if self._parts else self._pending
         part += _SIZES.pack(len(key), len(value))
         part += key
         part += value
@@ -64,8 +64,8 @@ class Multimap:
         The order of the keys is arbitrary, but the same for the same records.
         """
         if not self._parts:
-            few, self._few = bytes(self._few), bytearray()
-            yield from _grouped(_parsed(few))
+            pending, self._pending = bytes(self._pending), bytearray()
+            yield from _grouped(_parsed(pending))
             return
         for number in range(PARTS):
             size = len(self._parts[number]) + sum(length for _, length in self._extents[number])
@@ -83,8 +83,8 @@ class Multimap:
 
     def _divide(self) -> None:
         self._parts = [bytearray() for _ in range(PARTS)]
-        few, self._few, self._held = bytes(self._few), bytearray(), 0
-        for key, value in _parsed(few):
+        pending, self._pending, self._held = bytes(self._pending), bytearray(), 0
+        for key, value in _parsed(pending):
             self.add(key, value)
             self.count -= 1
 

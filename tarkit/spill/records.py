@@ -70,7 +70,7 @@ class SpilledList(Generic[Item]):
 def by_rank(pairs: Iterable[tuple[bytes, bytes]], tmpdir: str | None) -> Iterator[bytes]:
     """Yield the values of pairs (rank, value) in the order of their ranks; the sort is stable."""
     runs, remaining = SortedRuns(tmpdir, SORTED), iter(pairs)
-    while some := list(islice(remaining, BATCH)):
-        runs.extend([pack(rank, ordinal, value) for ordinal, (rank, value) in enumerate(some, runs.count)])
+    while batch := list(islice(remaining, BATCH)):
+        runs.extend([pack(rank, ordinal, value) for ordinal, (rank, value) in enumerate(batch, runs.count)])
     for block in runs.blocks():
         yield from rests_of(block)

@@ -134,8 +134,8 @@ def bucket_address(bucket: str, options: StoreOptions) -> str:
     values = {name: str(value) for _, name, value in _settings("s3", options)}
     region = values.get("region") or profile_of(options).get("region") or "us-east-1"
     endpoint = (endpoint_of("s3", options) or f"https://s3.{region}.amazonaws.com").rstrip("/")
-    own = values.get("virtual_hosted_style_request", "").lower() in ("1", "true", "on", "yes", "y")
-    return endpoint if own and endpoint_of("s3", options) else f"{endpoint}/{bucket}"
+    in_host = values.get("virtual_hosted_style_request", "").lower() in ("1", "true", "on", "yes", "y")
+    return endpoint if in_host and endpoint_of("s3", options) else f"{endpoint}/{bucket}"
 
 
 def open_at(bucket: str, options: StoreOptions, address: str) -> Any:

@@ -157,5 +157,5 @@ def _cache_in(directory: str, size: int | None, tell: Callable[[str], None]) -> 
 
 @lru_cache(maxsize=16)
 def _store(scheme: Scheme, options: StoreOptions) -> Store:
-    made: Store = getattr(import_module(scheme.module), scheme.store)(options)
-    return made
+    store: Store = getattr(import_module(scheme.module), scheme.store)(options)
+    return store

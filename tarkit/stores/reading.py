@@ -101,8 +101,8 @@ class RemoteObject:
             opening.close()
             opening = None
         if opening is None:
-            begun = start + len(head)
-            opening = Transfer(self, begun, begun + FIRST if self.info.ranges else None)
+            position = start + len(head)
+            opening = Transfer(self, position, position + FIRST if self.info.ranges else None)
         whole = start == 0 and stop in (None, self.info.size)
         check = ChecksumCheck(self.info.checksum) if whole and self.info.checksum else None
         return Stream(self, opening, stop, check, head, eager=eager)

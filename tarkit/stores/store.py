@@ -265,16 +265,16 @@ def parse_options(storage_options: Mapping[str, object] | None) -> StoreOptions 
     if not isinstance(storage_options, Mapping) or not all(isinstance(key, str) for key in storage_options):
         raise TypeError("storage_options is a dict of names and values")
     settings = {key: value for key, value in storage_options.items() if value is not None}
-    own: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, (words, kinds, convert) in _OWN.items():
         if (value := settings.pop(key, None)) is not None:
             if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
                 raise TypeError(f"storage_options[{key!r}]: {words} is needed, not {type(value).__name__}")
-            own[key.removeprefix("net_")] = convert(value)
+            values[key.removeprefix("net_")] = convert(value)
     for name, least in (("retries", 0), ("timeout", 0.001)):
-        if not least <= own.get(name, least) <= LONGEST:
+        if not least <= values.get(name, least) <= LONGEST:
             raise Usage(f"storage_options['net_{name}'] is at least {least} and at most {LONGEST}")
-    return StoreOptions(**own, storage=settings)
+    return StoreOptions(**values, storage=settings)
 
 
 def proxy_login_error(name: str) -> Denied:

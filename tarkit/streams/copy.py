@@ -45,11 +45,11 @@ def writev_all(fd: int, pieces: Sequence[bytes]) -> int:
     """Write all of `pieces`, however many, and return the number of bytes."""
     total = 0
     for first in range(0, len(pieces), PIECES):
-        some = pieces[first : first + PIECES]
-        size = sum(map(len, some))
-        done = os.writev(fd, some)
+        group = pieces[first : first + PIECES]
+        size = sum(map(len, group))
+        done = os.writev(fd, group)
         if done < size:
-            write_all(fd, memoryview(b"".join(some))[done:])
+            write_all(fd, memoryview(b"".join(group))[done:])
         total += size
     return total
 

@@ -146,12 +146,12 @@ def anchored() -> Callable[[str], str]:
 
     While the directory is the same, and for other outputs than paths, the name is returned as it is.
     """
-    here = _directory()
+    directory = _directory()
 
     def place(name: str) -> str:
-        if here is None or here == _directory() or parse_output(name).kind != "path":
+        if directory is None or directory == _directory() or parse_output(name).kind != "path":
             return name
-        return os.path.join(here, parse_output(name).text)
+        return os.path.join(directory, parse_output(name).text)
 
     return place
 

@@ -139,8 +139,8 @@ def card(
 
 
 @lru_cache(maxsize=1024)
-def _chip(of: PageClass, label: Label) -> str:
-    return part("chip", hue=of.hue, number=of.number, field=label.field, value=label.value, name=label.name)
+def _chip(shown: PageClass, label: Label) -> str:
+    return part("chip", hue=shown.hue, number=shown.number, field=label.field, value=label.value, name=label.name)
 
 
 def _figure(medium: Medium, key: str, several: bool) -> str:
