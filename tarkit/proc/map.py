@@ -301,10 +301,10 @@ class RunCommand(SampleWork):
 
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return a runner that starts the command for each sample."""
-        from tarkit.proc.shell import CommandOptions, command_runner
+        from tarkit.proc.shell import CommandOptions, command_pool
         from tarkit.proc.workdir import MEMORY
 
-        return command_runner(
+        return command_pool(
             CommandOptions(self.command, dict(os.environb), self.multi, self.timeout, self.mtime),
             how,
             tmpdir=tmpdir,

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.pipeline.run import CommandOutput
@@ -18,7 +18,6 @@ from tarkit.proc.job import (
     Failure,
     Job,
     Outcome,
-    Runner,
     RunOptions,
     WorkFailed,
     status_words,
@@ -149,7 +148,6 @@ class CommandWorker(JobWorker):
         self._lock = threading.Lock()
         self._cancelled = False
         self._program: Program | None = None
-        self._output = _Output(directories.disk.path)
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Run the command for each job, one after the other."""
@@ -167,20 +165,16 @@ class CommandWorker(JobWorker):
             if self._program is not None:
                 getattr(self._program, act)()
 
-    def close(self) -> None:
-        self._output.close()
-
     def _run(self, job: Job) -> Outcome:
         started = time.monotonic()
         names = FileNames(job.inputs())
-        parent = self.directories.choose(job.sample.size)
-        directory = parent.subdirectory(b"%09d" % job.index)
+        place = self.directories.choose(job.sample.size)
+        directory = place.subdirectory(b"%09d" % job.index)
         try:
             write_fields(job, directory, names)
-            status, late = self._command(job, directory.path, self.directories.watch(parent))
+            with _Output(self.directories.disk.path) as output:
+                status, late = self._command(job, directory.path, output, place.check if place.in_memory else None)
             seconds = time.monotonic() - started
-            log = self._output.log()
-            failure = None
             if late:
                 failure = Failure(f"took longer than {self.options.timeout:g} s and was ended", status)
             elif status != 0:
@@ -188,19 +182,19 @@ class CommandWorker(JobWorker):
             else:
                 try:
                     samples = collect_samples(job, directory, names, self.builder, self.options.multi)
-                    return Outcome(samples, log=log, seconds=seconds)
+                    return Outcome(samples, None, output.log(), seconds)
                 except WorkFailed as error:
                     failure = error.failure._replace(status=status)
-            return Outcome((), failure._replace(tail=self._output.tail), log, seconds)
+            return Outcome((), failure._replace(tail=output.tail), output.log(), seconds)
         finally:
             del directory  # it is removed now, unless a sample refers to it
 
-    def _command(self, job: Job, directory: bytes, watch: Callable[[], None] | None) -> tuple[int, bool]:
+    def _command(
+        self, job: Job, directory: bytes, output: _Output, watch: Callable[[], None] | None
+    ) -> tuple[int, bool]:
         """Run the command; return its status, and whether it took too long. `watch` is called meanwhile."""
         if len(job.key) > _LONGEST_KEY:
-            raise WorkFailed(
-                Failure(f"has a key of {len(job.key)} bytes, which is too long for a command's environment")
-            )
+            raise WorkFailed(f"has a key of {len(job.key)} bytes, which is too long for a command's environment")
         environment = {
             **self.options.environment,
             b"TARKIT_KEY": job.key.replace(b"\0", b"%00"),
@@ -208,9 +202,7 @@ class CommandWorker(JobWorker):
             b"TARKIT_SHARD": os.fsencode(job.shard),
             b"PWD": directory,
         }
-        output = self._output
-        output.reset()
-        program = self._start(directory, environment)
+        program = self._start(directory, output, environment)
         try:
             late = not output.read_until_end(program, self.options.timeout, watch)
             if late:
@@ -228,16 +220,16 @@ class CommandWorker(JobWorker):
         output.drain()
         return status, late
 
-    def _start(self, directory: bytes, environment: Mapping[bytes, bytes]) -> Program:
+    def _start(self, directory: bytes, output: _Output, environment: Mapping[bytes, bytes]) -> Program:
         (path, words, redirects), bash = self.launches
-        files = {0: DEVNULL, 1: self._output.out[1]}
+        files = {0: DEVNULL, 1: output.out[1]}
         with ExitStack() as stack:
             try:
                 for fd, flags, name in redirects:
                     files[fd] = os.open(os.path.join(directory, os.fsencode(name)), flags | os.O_CLOEXEC, 0o666)
                     stack.callback(os.close, files[fd])
             except OSError:
-                files = {0: DEVNULL, 1: self._output.out[1]}
+                files = {0: DEVNULL, 1: output.out[1]}
                 path, words, _ = bash
             with self._lock:
                 if self._cancelled:
@@ -247,7 +239,7 @@ class CommandWorker(JobWorker):
                     path=path,
                     stdin=files[0],
                     stdout=files[1],
-                    stderr=self._output.err[1],
+                    stderr=output.err[1],
                     directory=directory,
                     environment=environment,
                 )
@@ -255,34 +247,21 @@ class CommandWorker(JobWorker):
 
 
 class _Output:
-    """Two pipes for the output of each command, one command after the other; `tail` is the end of stderr.
-
-    Each command has new ones: to those before, a process may still write that an earlier command has left.
-    """
-
-    out: tuple[int, int]
-    err: tuple[int, int]
+    """Two pipes for the output of a command; `tail` is the end of stderr."""
 
     def __init__(self, tmpdir: str | None) -> None:
         self.tmpdir = tmpdir
-        self._open: list[int] = []
-        self.reset()
-
-    def close(self) -> None:
-        """Close the pipes."""
-        while self._open:
-            os.close(self._open.pop())
-
-    def reset(self) -> None:
-        """Begin with another command."""
-        self.close()
         self.poll = select.poll()
-        self.out = self._pipe()
-        self.err = self._pipe()
         self.tail = b""
         self._pieces: list[bytes] = []
         self._held = 0
         self._file: TemporaryFile | None = None
+        self._open: list[int] = []
+        try:
+            self.out, self.err = self._pipe(), self._pipe()
+        except BaseException:
+            self.__exit__()
+            raise
         self._unfinished = {self.out[0]: b"", self.err[0]: b""}  # lines without their ends
 
     def _pipe(self) -> tuple[int, int]:
@@ -291,6 +270,13 @@ class _Output:
         os.set_blocking(read, False)
         self.poll.register(read, select.POLLIN)
         return read, write
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        while self._open:
+            os.close(self._open.pop())
 
     def read_until_end(self, program: Program, seconds: float | None, watch: Callable[[], None] | None = None) -> bool:
         """Read the output until the program ends; return whether it ended in time. `watch` is called meanwhile."""
@@ -306,7 +292,7 @@ class _Output:
                 ready = self.poll.poll(min(waits, default=None))
                 if watch is not None:
                     watch()
-                readable = [fd for fd, _ in ready if fd in (self.out[0], self.err[0])]
+                readable = [fd for fd, _ in ready if fd in self._unfinished]
                 for fd in readable:
                     self._read(fd)
                 if len(ready) > len(readable) or (not program.wakes and program.ended()):
@@ -357,14 +343,14 @@ class _Output:
 
 
 @contextmanager
-def command_runner(
+def command_pool(
     options: CommandOptions,
     run: RunOptions,
     *,
     tmpdir: str | None = None,
     memory: str | None = None,
     keep: Callable[[str], None] | None = None,
-) -> Iterator[Runner]:
+) -> Iterator[Pool]:
     """Yield what runs a command for each job.
 
     Args:

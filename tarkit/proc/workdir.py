@@ -6,7 +6,8 @@ import fcntl
 import os
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 
 from tarkit.errors import TarkitError, show, spell_open
 from tarkit.proc.job import InputField, Job, WorkFailed
@@ -33,31 +34,51 @@ def remove_directories() -> None:
 register_cleanup(DIRECTORIES, remove_directories)
 
 
-class WorkDirectory:
-    """A new directory in `parent` for the directories of all samples of a run; `keep` leaves them."""
+MEMORY = "/dev/shm"
+"""The file system in memory that Linux has; directories of small samples there save a tenth of the CPU time of `wc`."""
 
-    def __init__(self, parent: str | None = None, keep: bool = False, name: str = ".tarkit") -> None:
+LARGEST_IN_MEMORY = 1 << 20  # bytes of a sample; the files of larger ones are copied by the system on disk
+ROOM, FILES = 1 << 31, 1 << 20  # bytes and files that memory must have room for, and half of it must be free
+SPARE, SPARE_FILES = 1 << 30, 1 << 18  # a command that leaves less is ended: the next write could find no space
+WATCH = 50.0  # milliseconds between two looks at the memory; meanwhile a machine writes less than ROOM - SPARE
+_OURS = ".tarkit-memory"
+
+
+class WorkDirectory:
+    """A new directory in `parent` for the directories of the samples of a run; `keep` leaves it.
+
+    One in memory is locked, so that what a killed process has left there can be told from it.
+    """
+
+    def __init__(self, parent: str | None = None, keep: bool = False, in_memory: bool = False) -> None:
         self.keep = keep
+        self.in_memory = in_memory
+        self._lock = -1
         base = os.path.abspath(parent or FALLBACK)
+        if in_memory:
+            remove_abandoned(base)
         for attempt in range(1000):
-            self.path = os.path.join(base, f"{name}-{os.getpid()}-{attempt}")
+            self.path = os.path.join(base, f"{_OURS if in_memory else '.tarkit'}-{os.getpid()}-{attempt}")
             if not keep:
                 directories.add(self.path)
             try:
                 os.mkdir(self.path, 0o700)
-                return
+                break
             except FileExistsError:
                 directories.discard(self.path)
             except OSError:
                 directories.discard(self.path)
                 raise
-        raise FileExistsError(17, "too many directories of this name", self.path)
-
-    def close(self) -> None:
-        """Remove the directory."""
-        if not self.keep:
-            remove_tree(os.fsencode(self.path))
-            directories.discard(self.path)
+        else:
+            raise FileExistsError(17, "too many directories of this name", self.path)
+        if in_memory:
+            try:
+                self._lock = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.stat(self.path)  # raises if another process took it for abandoned before it was locked
+            except BaseException:
+                self.close()
+                raise
 
     def subdirectory(self, name: bytes) -> SampleDirectory:
         """Return a new directory in it, called `name` or NAME-2 and so on."""
@@ -70,6 +91,24 @@ class WorkDirectory:
             except FileExistsError:  # an earlier attempt
                 again += 1
                 path = os.path.join(os.fsencode(self.path), b"%b-%d" % (name, again))
+
+    def check(self) -> None:
+        """Raise TarkitError if little memory is left. So a command never finds none, which it could ignore."""
+        free, _, files = free_space(self.path)
+        if free < SPARE or files < SPARE_FILES:
+            raise TarkitError(
+                f"{os.path.dirname(self.path)} is nearly full, so that the command was ended",
+                f"{spell_open('tmpdir', 'DIR')} names a directory with more space for its files",
+            )
+
+    def close(self) -> None:
+        """Remove the directory."""
+        if not self.keep:
+            remove_tree(os.fsencode(self.path))
+            directories.discard(self.path)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
 
 class SampleDirectory:
@@ -84,83 +123,46 @@ class SampleDirectory:
             remove_tree(self.path)
 
 
-def remove_tree(root: bytes) -> None:
-    """Remove a directory and its contents as far as possible. Links are removed, never followed."""
-    for _ in range(3):  # a process may still be writing to it
-        found = [root]
-        for directory in found:  # it grows
-            for attempt in range(2):
-                try:
-                    found += _emptied(directory)
-                    break
-                except PermissionError:
-                    if attempt == 0:
-                        _open_up(directory)
-                except OSError:
-                    break
-        for directory in reversed(found):
-            try:
-                os.rmdir(directory)
-            except OSError:
-                continue
-            if directory is root:
-                return
-        if not os.path.lexists(root):
-            return
+class WorkDirectories:
+    """Where the directories of the samples of a run are: in memory while they are small against it, else on disk.
 
+    Attributes:
+        disk: the directory on disk.
 
-def _emptied(directory: bytes) -> list[bytes]:
-    """Remove the files in a directory; return the directories in it."""
-    with os.scandir(directory) as found:
-        entries = list(found)
-    inner = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-    for entry in entries:
-        if not entry.is_dir(follow_symlinks=False):
-            os.unlink(entry.path)
-    return inner
+    Args:
+        parent: where it is made.
+        keep: leave it.
+        memory: a file system in memory; None: use none. It is left out where programs cannot be started in it.
+    """
 
-
-def _open_up(directory: bytes) -> None:
-    try:
-        if stat.S_ISDIR(os.lstat(directory).st_mode):
-            os.chmod(directory, 0o700)
-    except OSError:
-        pass
-
-
-# ---- The directories of small samples in memory, where the system has a file system there
-
-MEMORY = "/dev/shm"
-"""The file system in memory that Linux has."""
-
-LARGEST_IN_MEMORY = 1 << 20  # bytes of a sample; the files of larger ones are copied by the system on disk
-ROOM, FILES = 1 << 31, 1 << 20  # bytes and files that memory must have room for, and half of it must be free
-SPARE, SPARE_FILES = 1 << 30, 1 << 18  # a command that leaves less is ended: the next write could find no space
-WATCH = 50.0  # milliseconds between two looks at the memory; meanwhile a machine writes less than ROOM - SPARE
-_OURS = ".tarkit-memory"
-
-
-class MemoryDirectory(WorkDirectory):
-    """A directory in memory. It is locked, so that what a killed process has left there can be told from it."""
-
-    def __init__(self, place: str) -> None:
-        remove_abandoned(place)
-        super().__init__(place, name=_OURS)
-        self._lock = -1
+    def __init__(self, parent: str | None = None, keep: bool = False, memory: str | None = None) -> None:
+        self.disk = WorkDirectory(parent, keep)
+        self._memory: WorkDirectory | None = None
         try:
-            self._lock = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.stat(self.path)  # raises if another process took it for abandoned before it was locked
-        except BaseException:
-            self.close()
-            raise
+            if memory is not None and not keep and not os.statvfs(memory).f_flag & os.ST_NOEXEC:
+                self._memory = WorkDirectory(memory, in_memory=True)
+        except OSError:
+            pass  # the system has none
+
+    def choose(self, size: int) -> WorkDirectory:
+        """Return where the directory of a sample of `size` bytes is made."""
+        if self._memory is None or size > LARGEST_IN_MEMORY:
+            return self.disk
+        free, whole, files = free_space(self._memory.path)
+        return self._memory if free >= max(ROOM, whole // 2) and files >= FILES else self.disk
 
     def close(self) -> None:
-        """Remove the directory."""
-        super().close()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        """Remove the directories."""
+        for directory in (self.disk, self._memory):
+            if directory is not None:
+                directory.close()
+
+
+def free_space(path: str) -> tuple[int, int, int]:
+    """Return the bytes of a file system that are free, all of its bytes, and the number of files that can be made."""
+    system = os.statvfs(path)
+    files = system.f_favail if system.f_files else sys.maxsize  # 0: not limited
+    return system.f_bavail * system.f_frsize, system.f_blocks * system.f_frsize, files
 
 
 def remove_abandoned(place: str) -> None:
@@ -183,63 +185,36 @@ def remove_abandoned(place: str) -> None:
             os.close(fd)
 
 
-class WorkDirectories:
-    """Where the directories of the samples of a run are: in memory while they are small against it, else on disk.
-
-    Attributes:
-        disk: the directory on disk.
-
-    Args:
-        parent: where it is made.
-        keep: leave it.
-        memory: a file system in memory; None: use none. It is left out where programs cannot be started in it.
-    """
-
-    def __init__(self, parent: str | None = None, keep: bool = False, memory: str | None = None) -> None:
-        self.disk = WorkDirectory(parent, keep)
-        self._memory: MemoryDirectory | None = None
-        try:
-            if memory is not None and not keep and not os.statvfs(memory).f_flag & os.ST_NOEXEC:
-                self._memory = MemoryDirectory(memory)
-        except OSError:
-            pass  # the system has none
-
-    def choose(self, size: int) -> WorkDirectory:
-        """Return where the directory of a sample of `size` bytes is made."""
-        if self._memory is None or size > LARGEST_IN_MEMORY:
-            return self.disk
-        free, whole, files = free_space(self._memory.path)
-        return self._memory if free >= max(ROOM, whole // 2) and files >= FILES else self.disk
-
-    def watch(self, directory: WorkDirectory) -> Callable[[], None] | None:
-        """Return a function to be called while a command runs in a directory, and at its end; None on disk.
-
-        It raises TarkitError when little memory is left. So a command never finds none, which it could ignore.
-        """
-        return None if directory is self.disk else self._check
-
-    def _check(self) -> None:
-        assert self._memory is not None
-        free, _, files = free_space(self._memory.path)
-        if free < SPARE or files < SPARE_FILES:
-            where = os.path.dirname(self._memory.path)
-            raise TarkitError(
-                f"{where} is nearly full, so that the command was ended",
-                f"{spell_open('tmpdir', 'DIR')} names a directory with more space for its files",
-            )
-
-    def close(self) -> None:
-        """Remove the directories."""
-        self.disk.close()
-        if self._memory is not None:
-            self._memory.close()
+def remove_tree(root: bytes) -> None:
+    """Remove a directory and its contents as far as possible. Links are removed, never followed."""
+    for _ in range(3):  # a process may still be writing to it
+        tree = [root]
+        for directory in tree:  # it grows
+            with suppress(OSError):
+                tree += _emptied(directory)
+        for directory in reversed(tree):
+            with suppress(OSError):
+                os.rmdir(directory)
+        if not os.path.lexists(root):
+            return
 
 
-def free_space(path: str) -> tuple[int, int, int]:
-    """Return the bytes of a file system that are free, all of its bytes, and the number of files that can be made."""
-    system = os.statvfs(path)
-    files = system.f_favail if system.f_files else sys.maxsize  # 0: not limited
-    return system.f_bavail * system.f_frsize, system.f_blocks * system.f_frsize, files
+def _emptied(directory: bytes, again: bool = True) -> list[bytes]:
+    """Remove the files in a directory, which is opened up if need be; return the directories in it."""
+    try:
+        inner = []
+        with os.scandir(directory) as entries:
+            for entry in list(entries):
+                if entry.is_dir(follow_symlinks=False):
+                    inner.append(entry.path)
+                else:
+                    os.unlink(entry.path)
+        return inner
+    except PermissionError:
+        if not again or not stat.S_ISDIR(os.lstat(directory).st_mode):
+            raise
+        os.chmod(directory, 0o700)
+        return _emptied(directory, again=False)
 
 
 # ---- A sample as files, `sample.FIELD`, and files as samples
@@ -263,8 +238,7 @@ class FileNames:
         self.file: dict[bytes, bytes] = {}
         self.field: dict[bytes, bytes] = {}  # of files that do not have its name
         strange = []
-        for each in inputs:
-            field = each.field
+        for field in (given.field for given in inputs):
             if field == KEY or len(field) > room or b"\0" in field or b"/" in field:
                 strange.append(field)
             else:
@@ -281,41 +255,35 @@ def _cleaned(field: bytes, room: int, taken: set[bytes]) -> bytes:
     name = field.replace(b"%", b"%25").replace(b"/", b"%2F").replace(b"\0", b"%00")
     if name == KEY:
         name = b"%5F" + KEY[1:]
+    dot = name.rfind(b".", len(name) - _TAIL)
+    end = name[dot:] if dot >= 0 else b""
+    mark = b"~0" if len(name) > room else b""
     number = 0
     while True:
-        mark = b"~%d" % number if number or len(name) > room else b""
-        cut = name
-        if len(name) + len(mark) > room:
-            dot = name.rfind(b".", len(name) - _TAIL)
-            end = name[dot:] if dot >= 0 else b""
+        cut = name + mark
+        if len(cut) > room:
             cut = name[: room - len(mark) - len(end)] + mark + end
-        else:
-            cut = name + mark
         if START + cut not in taken:
             return cut
         number += 1
+        mark = b"~%d" % number
 
 
 def write_fields(job: Job, directory: SampleDirectory, names: FileNames) -> None:
     """Write the fields of a sample to files, and its key to `sample.__key__`."""
     root = directory.path + b"/"
     _write(root + START + KEY, job.key)
-    for each in job.inputs():
-        path = root + names.file[each.field]
-        if each.data is not None:
-            _write(path, each.data)
-            continue
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            each.send(Sink(fd, os.fsdecode(path)))
-        finally:
-            os.close(fd)
+    for field in job.inputs():
+        _write(root + names.file[field.field], field if field.data is None else field.data)
 
 
-def _write(path: bytes, data: bytes) -> None:
+def _write(path: bytes, content: bytes | InputField) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        write_all(fd, data)
+        if isinstance(content, bytes):
+            write_all(fd, content)
+        else:
+            content.send(Sink(fd, os.fsdecode(path)))
     except OSError as error:
         error.filename = path
         raise
@@ -332,23 +300,28 @@ def collect_samples(
         WorkFailed: a file is not a regular file, or a key is invalid.
     """
     stems: dict[bytes, list[bytes]] = {}
-    for name in _listed(directory.path):
+    try:
+        listed = os.listdir(directory.path)
+    except OSError as error:
+        raise WorkFailed(f"left a directory that cannot be read: {error.strerror}") from None
+    for name in listed:
         stem, dot, _ = name.partition(b".")
         if dot and (stem.startswith(b"sample-") if multi else stem == b"sample"):
             stems.setdefault(stem, []).append(name)
-    held = _Budget(HELD)
+    room = HELD if builder.mtime is not None else -1  # for files in memory, which have no time
     samples: list[TarSample] = []
     keys = set()
-    for stem in sorted(stems, key=_natural):
+    for stem in sorted(stems, key=lambda stem: natural_key(os.fsdecode(stem))):
         key = job.key + b"/" + stem.removeprefix(b"sample-") if multi else job.key
         fields: list[tuple[bytes, Content]] = []
         for name in sorted(stems[stem]):
             path, field = directory.path + b"/" + name, name[len(stem) + 1 :]
             if field == KEY:
                 key = _key(path, job.key)
-            else:
-                content = _content(path, name, directory, held, timed=builder.mtime is None)
-                fields.append((names.field.get(field, field), content))
+                continue
+            content = _content(path, directory, min(SMALL, room))
+            room -= len(content) if isinstance(content, bytes) else 0
+            fields.append((names.field.get(field, field), content))
         if not fields:
             continue
         if key in keys:
@@ -358,22 +331,9 @@ def collect_samples(
     return samples
 
 
-class _Budget:
-    """The number of bytes of files that may still be read into memory."""
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-
-
-def _listed(path: bytes) -> list[bytes]:
-    try:
-        return os.listdir(path)
-    except OSError as error:
-        raise WorkFailed(f"left a directory that cannot be read: {error.strerror}") from None
-
-
-def _content(path: bytes, name: bytes, owner: object, held: _Budget, timed: bool = False) -> Content:
-    """Return the content of a file. It is opened without following links or waiting for a FIFO."""
+def _content(path: bytes, owner: object, room: int) -> Content:
+    """Return the content of a file, in memory up to `room` bytes; it is opened without following links or waiting."""
+    name = path.rpartition(b"/")[2]
     kind = os.lstat(path).st_mode
     if not stat.S_ISREG(kind):
         what = next((words for test, words in _KINDS if test(kind)), "not a regular file")
@@ -385,28 +345,22 @@ def _content(path: bytes, name: bytes, owner: object, held: _Budget, timed: bool
         raise WorkFailed(f"left {show(name)}, which cannot be read: {error.strerror}") from None
     try:
         status = os.fstat(fd)
-        size = status.st_size
-        if timed or size > min(SMALL, held.left):
-            return FileContent(path, size, seconds(status), owner)
-        held.left -= size
-        data = os.read(fd, size) if size else b""
-        if len(data) < size:
+        if status.st_size > room:
+            return FileContent(path, status.st_size, seconds(status), owner)
+        data = os.read(fd, status.st_size)
+        if len(data) < status.st_size:
             raise WorkFailed(f"left {show(name)}, which shrank while it was read")
         return data
     finally:
         os.close(fd)
 
 
-def _key(path: bytes, given: bytes) -> bytes:
-    """Return the key in a file, without one line end at its end unless the content is the key `given`."""
-    found = _content(path, path.rpartition(b"/")[2], None, _Budget(_KEY_LIMIT))
-    if not isinstance(found, bytes):
-        raise WorkFailed(f"left a key of {found.size} bytes")
-    return given if found == given else without_end(found)
-
-
-def _natural(name: bytes) -> tuple[list[str | int], str]:
-    return natural_key(os.fsdecode(name))
+def _key(path: bytes, before: bytes) -> bytes:
+    """Return the key in a file, without one line end at its end unless it is the key `before`."""
+    key = _content(path, None, _KEY_LIMIT)
+    if not isinstance(key, bytes):
+        raise WorkFailed(f"left a key of {key.size} bytes")
+    return before if key == before else without_end(key)
 
 
 _KINDS = (

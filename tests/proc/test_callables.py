@@ -26,7 +26,7 @@ from tarkit.proc.pool import Pool
 from tarkit.proc.program import ProgramOptions, program_pool
 from tarkit.proc.result import SampleBuilder
 from tarkit.proc.run import SampleRun, number_jobs
-from tarkit.proc.shell import CommandOptions, command_runner
+from tarkit.proc.shell import CommandOptions, command_pool
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.streams import command
@@ -522,7 +522,7 @@ def test_commands_and_programs(tmp_path: Path) -> None:
     """A command for each sample and long-lived programs work in the same way, from samples to samples."""
     environment = dict(os.environb)
     options = CommandOptions("tr 0-4 5-9 <sample.cls >new; mv new sample.cls", environment)
-    with command_runner(options, RunOptions(2), tmpdir=str(tmp_path)) as runner:
+    with command_pool(options, RunOptions(2), tmpdir=str(tmp_path)) as runner:
         new = found(results(runner))
     table = bytes.maketrans(b"01234", b"56789")
     assert new == [(key, {**fields, "cls": fields["cls"].translate(table)}) for key, fields in IN]
