@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import show, signal_name
@@ -196,7 +196,3 @@ class RunOptions(NamedTuple):
     retries: int = 0
     ordered: bool = True
     stops: bool = True
-
-
-Runner = Callable[[Iterator[Job]], Iterator[Finished]]
-"""Runs jobs, and yields each with its outcome: a `pool.Pool`, or what takes its place."""

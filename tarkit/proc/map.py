@@ -22,8 +22,9 @@ from tarkit.pipeline.rows import MTIME
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import Sample
 from tarkit.pipeline.steps import Flow, Step, digest
-from tarkit.proc.job import Runner, RunOptions
+from tarkit.proc.job import RunOptions
 from tarkit.proc.policy import FailurePolicy, OnError, parse_limit
+from tarkit.proc.pool import Pool
 from tarkit.proc.run import SampleRun, number_jobs
 from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.stores.store import StoreOptions, parse_options
@@ -159,8 +160,8 @@ class SampleWork(Options, Step):
         """What recognises the code that is run."""
         raise NotImplementedError
 
-    def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
-        """Return what processes the samples; entering it raises TarkitError for what is missing."""
+    def pool(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Pool]:
+        """Return what runs jobs; entering it raises TarkitError for what is missing."""
         raise NotImplementedError
 
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
@@ -171,9 +172,9 @@ class SampleWork(Options, Step):
             run.reserve(self.rejects.location.text, "the rejects")
         processes = parse_processes(self.processes)
         how = RunOptions(processes, self.retries, self.ordered, self._on_error == "error")
-        runner = flow.stack.enter_context(self.runner(how, run, flow.inputs.tmpdir))  # errors come before any output
+        pool = flow.stack.enter_context(self.pool(how, run, flow.inputs.tmpdir))  # errors come before any output
         failures = FailurePolicy(self._on_error, self._limit, self._open_rejects(flow), run.warn, run.verbose)
-        results = SampleRun(runner, run.policy, failures, run.relay)
+        results = SampleRun(pool, run.policy, failures, run.relay)
         flow.at_end.append(lambda: self._report(run, results))
         total = total_size(flow.inputs.locations) if flow.has_all else None
         return results(
@@ -261,8 +262,8 @@ class CallFunction(SampleWork):
         step.exact = True
         return step
 
-    def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
-        """Return a runner that calls the function."""
+    def pool(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Pool]:
+        """Return a pool whose workers call the function."""
         from tarkit.proc.calls import FunctionOptions
         from tarkit.proc.function import function_pool
 
@@ -299,8 +300,8 @@ class RunCommand(SampleWork):
         """A hash of the command, in which there may be passwords."""
         return digest(os.fsencode(self.command))
 
-    def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
-        """Return a runner that starts the command for each sample."""
+    def pool(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Pool]:
+        """Return a pool whose workers start the command for each sample."""
         from tarkit.proc.shell import CommandOptions, command_pool
         from tarkit.proc.workdir import MEMORY
 
@@ -332,8 +333,8 @@ class RunProgram(SampleWork):
         """A hash of the command, in which there may be passwords."""
         return digest(os.fsencode(self.command))
 
-    def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
-        """Return a runner that starts the programs."""
+    def pool(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Pool]:
+        """Return a pool whose workers start the programs."""
         from tarkit.proc.program import ProgramOptions, program_pool
         from tarkit.proc.result import SampleBuilder
         from tarkit.proc.shell import find_program

@@ -28,7 +28,6 @@ from typing import Any
 
 from tarkit.errors import Problem, TarkitError, show, spell
 from tarkit.problems import Policy
-from tarkit.proc import result
 from tarkit.proc.job import TAIL, Failure, Job, Outcome, RunOptions, WorkFailed, status_words
 from tarkit.proc.pool import Act, JobBatch, JobWorker, Pool
 from tarkit.proc.result import Content, SampleBuilder
@@ -255,10 +254,8 @@ class Session:
     def _finish(self, job: Job | None, fields: list[tuple[bytes, Content]]) -> None:
         if job is None:
             return
-        builder = self.options.builder
         try:
-            sample = result.build_changed(job, fields, builder.mtime or 0) or builder(job, job.key, fields)
-            outcome = Outcome((sample,))
+            outcome = Outcome((self.options.builder(job, job.key, fields),))
         except WorkFailed as error:
             outcome = _refused(error)
         with self._lock:
@@ -274,6 +271,8 @@ class Session:
         if sample.key is None:
             fields_of(sample, self._spool)
             return None
+        if self.sent and self.sent[0].key == sample.key:
+            return self.sent[0]
         with self._lock:
             place = next((place for place, job in enumerate(self.sent) if job.key == sample.key), None)
             skipped = [self.sent.popleft() for _ in range(place or 0)]

@@ -82,8 +82,9 @@ class SampleBuilder:
         Raises:
             WorkFailed: the key or the name of a field is invalid.
         """
-        check_key(key)
         sample = job.sample
+        if key != sample.key:
+            check_key(key)
         inputs = {each.field: each for each in job.inputs()}
         wanted = dict(fields)
         if len(wanted) < len(fields):
@@ -92,8 +93,12 @@ class SampleBuilder:
             raise WorkFailed(f"gave the field {show(twice)} twice")
         order = [field for field in inputs if field in wanted] + sorted(wanted.keys() - inputs.keys())
         same = {field for field, each in inputs.items() if field in wanted and _same(each, wanted[field])}
-        if first and key == sample.key and len(same) == len(inputs) == len(order):
-            return sample
+        if first and key == sample.key:
+            if len(same) == len(inputs) == len(order):
+                return sample
+            changed = [(field, None if field in same else wanted[field]) for field in order]
+            if (plain := build_changed(job, changed, self.mtime)) is not None:
+                return plain
         made = Assembly(sample.source, 0)
         for entry in sample.entries if first else ():
             if key_of(entry) is None:
@@ -240,20 +245,21 @@ def sample_of(shard: str, key: bytes, entries: list[Raw], data: bytes) -> TarSam
     return TarSample(key, HeldRange(shard, 0, data), entries, 0, len(data))
 
 
-def build_changed(job: Job, fields: Sequence[tuple[bytes, object]], mtime: int) -> TarSample | None:
+def build_changed(job: Job, fields: Sequence[tuple[bytes, Content | None]], mtime: int | None) -> TarSample | None:
     """Return the sample of a job with other contents, None where the fast path does not apply."""
     entries: list[Raw] = list(map(tuple, job.sample.entries))  # type: ignore[arg-type]
     low = entries[0][1] if entries else 0
     data = job.piece(low, entries[-1][4]) if entries else None
     before = None if data is None else plain_fields(job.key, entries, data, low)
-    after = {field.decode("utf-8", "surrogateescape"): content for field, content in fields}
-    if data is None or before is None or len(after) < len(fields):
-        return None
-    contents = [(field, content) for field, content in after.items() if isinstance(content, bytes)]
-    if len(contents) < len(after):
+    after: list[tuple[str, bytes | None]] = []
+    for field, content in fields:
+        if content is not None and not isinstance(content, bytes):
+            return None
+        after.append((field.decode("utf-8", "surrogateescape"), content))
+    if data is None or before is None:
         return None
     try:
-        made = build_plain(job.key, entries, data, low, before, contents, mtime)
+        made = build_plain(job.key, entries, data, low, before, after, mtime or 0)
     except ValueError:
         return None
     return job.sample if made is None else sample_of(job.shard, *made)

@@ -8,8 +8,9 @@ from tarkit.errors import Problem, show
 from tarkit.pipeline.run import CommandOutput
 from tarkit.pipeline.stages import keeper
 from tarkit.problems import Policy
-from tarkit.proc.job import Finished, Job, Runner
+from tarkit.proc.job import Finished, Job
 from tarkit.proc.policy import FailurePolicy
+from tarkit.proc.pool import Pool
 from tarkit.samples.sample import Recent, TarSample
 
 
@@ -38,7 +39,7 @@ class SampleRun:
     """Runs jobs and yields their results; counts both.
 
     Args:
-        runner: runs the jobs.
+        pool: runs the jobs.
         policy: what to do about problems of keys.
         failures: decides what becomes of samples that fail.
         log: called with the key of a sample and what was printed for it.
@@ -52,12 +53,12 @@ class SampleRun:
 
     def __init__(
         self,
-        runner: Runner,
+        pool: Pool,
         policy: Policy,
         failures: FailurePolicy,
         log: Callable[[bytes, Sequence[CommandOutput]], None] = lambda key, log: None,
     ) -> None:
-        self.runner = runner
+        self.pool = pool
         self.policy = policy
         self.failures = failures
         self.log = log
@@ -71,7 +72,7 @@ class SampleRun:
         self, jobs: Iterator[Job], watch: Callable[[Iterator[Finished]], Iterator[Finished]] = iter
     ) -> Generator[TarSample]:
         """Yield the results, each to be used before the next; `watch` sees the finished jobs pass."""
-        for job, outcome in watch(self.runner(jobs)):
+        for job, outcome in watch(self.pool(jobs)):
             self.position += job.sample.size
             if outcome.log:
                 self.log(job.key, outcome.log)

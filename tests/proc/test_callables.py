@@ -20,7 +20,7 @@ from tarkit.errors import TarkitError
 from tarkit.problems import Policy
 from tarkit.proc.calls import FunctionOptions
 from tarkit.proc.function import FunctionWorker, function_pool
-from tarkit.proc.job import Runner, RunOptions
+from tarkit.proc.job import RunOptions
 from tarkit.proc.policy import ErrorLimit, FailurePolicy
 from tarkit.proc.pool import Pool
 from tarkit.proc.program import ProgramOptions, program_pool
@@ -58,11 +58,11 @@ def found(samples: Iterator[TarSample]) -> Found:
     ]
 
 
-def results(runner: Runner, failures: FailurePolicy | None = None) -> Generator[TarSample]:
+def results(pool: Pool, failures: FailurePolicy | None = None) -> Generator[TarSample]:
     """Return what becomes of the samples of DATA; the first failure is an error unless `failures` says otherwise."""
     policy = Policy()
     samples: Iterator[TarSample] = iter(SampleReader(on_disk(DATA), policy))
-    return SampleRun(runner, policy, failures or FailurePolicy())(number_jobs(samples, policy))
+    return SampleRun(pool, policy, failures or FailurePolicy())(number_jobs(samples, policy))
 
 
 def mapped(
@@ -77,8 +77,8 @@ def mapped(
     before = threading.active_count()
     options = FunctionOptions(function, batches=batch is not None, **settings)
     try:
-        with function_pool(options, batch, RunOptions(processes, retries)) as runner:
-            return found(results(runner, failures))
+        with function_pool(options, batch, RunOptions(processes, retries)) as pool:
+            return found(results(pool, failures))
     finally:
         assert threading.active_count() == before
         with pytest.raises(ChildProcessError):
@@ -393,9 +393,9 @@ def test_output_of_copies_is_passed_on() -> None:
 
     policy = Policy()
     sys.stdout.write("ours")
-    with function_pool(FunctionOptions(prints), None, RunOptions(2)) as runner:
+    with function_pool(FunctionOptions(prints), None, RunOptions(2)) as pool:
         run = SampleRun(
-            runner,
+            pool,
             policy,
             FailurePolicy(),
             log=lambda key, log: printed.append((key, b"".join(each.read(0, 99) for each in log).decode())),
@@ -453,20 +453,20 @@ def viewed_otherwise(sample: Sample) -> Sample:
 def test_pipes_of_other_processes_are_closed() -> None:
     """Each process closes the pipes of the others, so that all end at once when their input ends."""
     started = time.monotonic()
-    with function_pool(FunctionOptions(lambda sample: sample), None, RunOptions(4)) as runner:
-        assert len(found(results(runner))) == COUNT
+    with function_pool(FunctionOptions(lambda sample: sample), None, RunOptions(4)) as pool:
+        assert len(found(results(pool))) == COUNT
     assert time.monotonic() - started < PATIENT / 6  # without waiting for a process
     assert not command._running
 
 
 def test_leaving_early_ends_the_copies() -> None:
     """No process is left after the block."""
-    with function_pool(FunctionOptions(lambda sample: time.sleep(PATIENT)), None, RunOptions(2)) as runner:
-        samples = runner(iter([]))
+    with function_pool(FunctionOptions(lambda sample: time.sleep(PATIENT)), None, RunOptions(2)) as pool:
+        samples = pool(iter([]))
         assert list(samples) == []
     with (
-        function_pool(FunctionOptions(lambda sample: sample), None, RunOptions(2)) as runner,
-        closing(results(runner)) as several,
+        function_pool(FunctionOptions(lambda sample: sample), None, RunOptions(2)) as pool,
+        closing(results(pool)) as several,
     ):
         next(several)
     with pytest.raises(ChildProcessError):
@@ -498,8 +498,8 @@ from tarkit.samples.dataset import DatasetReader
 from tarkit.streams import command
 from tarkit.streams.location import expand_inputs
 samples = iter(DatasetReader(expand_inputs(("in.tar",)), Policy()))
-with function_pool(FunctionOptions(lambda sample: sample), None, RunOptions(3)) as runner:
-    for sample in SampleRun(runner, Policy(), FailurePolicy())(number_jobs(samples, Policy())):
+with function_pool(FunctionOptions(lambda sample: sample), None, RunOptions(3)) as pool:
+    for sample in SampleRun(pool, Policy(), FailurePolicy())(number_jobs(samples, Policy())):
         print(*[each.pid for each in command._running], flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -522,10 +522,10 @@ def test_commands_and_programs(tmp_path: Path) -> None:
     """A command for each sample and long-lived programs work in the same way, from samples to samples."""
     environment = dict(os.environb)
     options = CommandOptions("tr 0-4 5-9 <sample.cls >new; mv new sample.cls", environment)
-    with command_pool(options, RunOptions(2), tmpdir=str(tmp_path)) as runner:
-        new = found(results(runner))
+    with command_pool(options, RunOptions(2), tmpdir=str(tmp_path)) as pool:
+        new = found(results(pool))
     table = bytes.maketrans(b"01234", b"56789")
     assert new == [(key, {**fields, "cls": fields["cls"].translate(table)}) for key, fields in IN]
     assert list(tmp_path.iterdir()) == []
-    with program_pool(ProgramOptions(["cat"], "cat", SampleBuilder()), RunOptions(2)) as runner:
-        assert found(results(runner)) == IN
+    with program_pool(ProgramOptions(["cat"], "cat", SampleBuilder()), RunOptions(2)) as pool:
+        assert found(results(pool)) == IN

@@ -619,7 +619,12 @@ def test_the_fast_path_builds_the_same(
     assert fields == list(before.items())
     short = result.build_plain(b"d.d/k", entries, data[base:], base, fields, list(after.items()), mtime)
     contents = [(f.encode("utf-8", "surrogateescape"), before[f] if c is None else c) for f, c in after.items()]
-    made = SampleBuilder(mtime)(job, b"d.d/k", contents)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(result, "build_changed", lambda *arguments: None)
+        made = SampleBuilder(mtime)(job, b"d.d/k", contents)
+    same = SampleBuilder(mtime)(job, b"d.d/k", contents)
+    assert (same.key, list(same.entries)) == (made.key, list(made.entries))
+    assert same.source.read(same.start, same.stop) == made.source.read(made.start, made.stop)
     if made is sample:
         assert short is None
     else:
