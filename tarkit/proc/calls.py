@@ -218,6 +218,7 @@ class SampleFunction:
         raw = _raw(key)
         if first and raw == job.key and len(fields) == len(inputs) and all(data is None for _, data in fields):
             return None
+        result.check_key(raw)
         contents = [(name := _raw(field), inputs[name].read() if data is None else data) for field, data in fields]
         sample = self._builder(job, raw, contents, first=first)
         if sample is job.sample:

@@ -75,16 +75,14 @@ class SampleBuilder:
 
         Args:
             job: the job with the input sample.
-            key: key of the new sample.
+            key: key of the new sample, which `check_key` has accepted.
             fields: names and contents, in any order.
             first: it is the first sample of the job, and gets the entries without key of the input sample.
 
         Raises:
-            WorkFailed: the key or the name of a field is invalid.
+            WorkFailed: the name of a field is invalid.
         """
         sample = job.sample
-        if key != sample.key:
-            check_key(key)
         inputs = {each.field: each for each in job.inputs()}
         wanted = dict(fields)
         if len(wanted) < len(fields):

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from tarkit.errors import TarkitError, show, spell_open
 from tarkit.proc.job import InputField, Job, WorkFailed
-from tarkit.proc.result import Content, FileContent, SampleBuilder
+from tarkit.proc.result import Content, FileContent, SampleBuilder, check_key
 from tarkit.samples.sample import TarSample
 from tarkit.signals import DIRECTORIES, register_cleanup
 from tarkit.streams.copy import seconds, write_all
@@ -327,6 +327,7 @@ def collect_samples(
         if key in keys:
             raise WorkFailed(f"gave two samples of the key {show(key)}")
         keys.add(key)
+        check_key(key)
         samples.append(builder(job, key, fields, first=not samples))
     return samples
 
