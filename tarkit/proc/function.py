@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 from tarkit import errors
 from tarkit.errors import MissingLibrary, TarkitError
 from tarkit.proc.calls import FunctionOptions, Made, Piece, SampleFunction, each_sample, failure_of, name_of
-from tarkit.proc.child import ENDS, IDLE, LOADED, PLACE, PRINTED, REFUSED, WHOLE, Channel, Result, work_in_copy
+from tarkit.proc.child import ENDS, IDLE, PLACE, PRINTED, REFUSED, WHOLE, Channel, Result, work_in_copy
 from tarkit.proc.job import TAIL, Failure, Job, Outcome, RunOptions, WorkFailed, status_words
 from tarkit.proc.pool import Act, JobWorker, Pool
 from tarkit.proc.result import sample_of
@@ -152,7 +152,7 @@ class FunctionWorker(JobWorker):
             process = self._process
         if not process.loaded:
             try:
-                self._log += _held(self._reply(process, LOADED))
+                self._log += _held(self._reply(process))
             except EOFError:
                 status = process.close()
                 if self._cancelled:
@@ -178,7 +178,7 @@ class FunctionWorker(JobWorker):
             self._end_process(process, jobs, outcomes, timed_out=isinstance(error, TimeoutError))
         return outcomes + [None] * (len(jobs) - len(outcomes))
 
-    def _reply(self, process: FunctionProcess, expected: int | None = None) -> Any:
+    def _reply(self, process: FunctionProcess) -> Any:
         kind, value = process.receive()
         if kind == ENDS:
             message, hint = value
