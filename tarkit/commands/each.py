@@ -144,6 +144,7 @@ class _LineTemplate:
 
     def _files(self, value: Value, words: Sequence[str]) -> list[str]:
         """Return the paths that words of other programs may name: the value too. URLs are not looked at."""
+        words = [word.removeprefix("file:") for word in words]
         named = [each for word in words if not scheme_of(word) for each in (word, word.partition("=")[2])]
         named += [value.text] if any("{}" in word for word in self.named) else []
         return list(dict.fromkeys(each for each in named if each and not scheme_of(each)))

@@ -1,7 +1,8 @@
-"""Lists of s3:// that obstore cannot read, since an object has a name that it refuses: pages requested without it.
+"""What follows a name in a list of s3://, requested without obstore.
 
-One such name makes an error of the whole page. obstore signs the request, whose URL stands in place of the address of a
-bucket that has a host of its own (`virtual_hosted_style_request`).
+A name that obstore refuses makes an error of a whole page, and it takes a page that is no list for the last one. It
+signs the request, whose URL stands in place of the address of a bucket that has a host of its own
+(`virtual_hosted_style_request`).
 """
 
 from __future__ import annotations

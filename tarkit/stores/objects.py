@@ -7,6 +7,7 @@ profiles in ~/.aws, as of the AWS tools.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -18,6 +19,7 @@ from tarkit.stores.names import warn_of_names
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import (
     PASSING,
+    Denied,
     Info,
     PieceReply,
     Store,
@@ -115,12 +117,17 @@ class ObjectStore(Store):
             if scheme != "s3":
                 what = f"{public_name(url)}: the library cannot name an object in this list: {first_line(error)}"
                 raise TarkitError(what, "remove or rename it") from error
-            yield from self._list_by_name(url, bucket, prefix, last)
         except BaseException as error:
             raise_for(url, error, self.options)
+        else:
+            if scheme == "s3":  # obstore takes a page that is no list, such as a form to log in, for the last one
+                with suppress(Denied):  # of a login in the query of a URL, which some accounts refuse
+                    yield from self._list_by_name(url, bucket, prefix, last)
+            return
+        yield from self._list_by_name(url, bucket, prefix, last)
 
     def _list_by_name(self, url: str, bucket: str, prefix: str, last: str) -> Iterator[Info]:
-        """Yield the objects of a list; a warning says how many there are that cannot be named."""
+        """Yield the objects that follow a name; a warning says how many there are that cannot be named."""
         refused: list[str] = []
         for name, size, etag, modified in listed_by_name(bucket, prefix, last, self.options):
             named = f"s3://{bucket}/{name.removesuffix('/')}"  # as obstore has them

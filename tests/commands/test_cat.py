@@ -1157,6 +1157,20 @@ def test_damaged_gzip(data: bytes, problem: str, allow: str, skip: str, kind: st
     assert run("cat", word, "--skip", problem).stdout == tar(pick(ABC, skip))
 
 
+@each_row(("codec", "size"), [(codec, size) for codec in ("gz", "zst", "lz4", "xz", "bz2") for size in (10, 3 << 20)])
+@each_row("kind", ["file", "pipe"])
+def test_a_cut_trailer(codec: str, size: int, kind: str, run: Run, archive: Archive) -> None:
+    """All bytes were decoded, so all samples are there where the loss of the checksum is passed over."""
+    members: dict[str, Content] = {"a.bin": random.Random(1).randbytes(size), "b.bin": b"2", "c.bin": b"3"}
+    name = archive(members)
+    run("cat", name, "-o", f"in.tar.{codec}")
+    data = Path(f"in.tar.{codec}").read_bytes()
+    Path(f"cut.tar.{codec}").write_bytes(data[: -12 if codec == "xz" else -4])
+    word = Feed(kind)(f"cut.tar.{codec}")
+    assert run("cat", word, exit=1).lines[0].endswith("[truncated]")
+    assert run("cat", word, "--skip", "truncated").stdout == tar(members)
+
+
 @each_row("codec", ["gz", "zst", "lz4", "xz", "bz2"])
 def test_a_cut_compressed_stream(codec: str, run: Run, archive: Archive) -> None:
     """A compressed stream that ends early is an error; the output with --skip has whole samples."""

@@ -294,11 +294,12 @@ def test_what_has_changed_is_done_again(unbroken: dict[str, bytes]) -> None:
             assert outputs() == unbroken
 
 
-def test_files_of_other_programs(here: Path) -> None:
+@each_row("words", [["cp", "{}.txt", "{}.copy"], ["sh", "-c", 'cp "${{1#file:}}" "$2"', "-", "file:{}.txt", "{}.copy"]])
+def test_files_of_other_programs(here: Path, words: list[str]) -> None:
     """Words with placeholders that name files are looked at as well, after the job."""
     for value in "ab":
         Path(f"{value}.txt").write_text(value)
-    line = ["each", "a", "b", "--journal", "j", "--resume", "--", "cp", "{}.txt", "{}.copy"]
+    line = ["each", "a", "b", "--journal", "j", "--resume", "--", *words]
     tarkit(*line)
     Path("a.copy").unlink()
     Path("b.txt").write_text("new b")

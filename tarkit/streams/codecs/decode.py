@@ -323,11 +323,14 @@ class _Gz:
 
 
 class _ZstBlocks:
-    """The header and the blocks of a zstd frame (RFC 8878, 3.1.1); `read` returns one of them, b"" after the last."""
+    """The parts of a zstd frame (RFC 8878, 3.1.1): header, blocks and perhaps a checksum; `read` returns one of them.
+
+    `ended` says that all were returned. The checksum is a part, so that the bytes of the last block precede its damage.
+    """
 
     def __init__(self, source: CompressedInput, longest: int) -> None:
         self._input = source
-        self.last = False
+        self.ended = self._last = False
         head = source.take(5)
         single = head[4] >> 5 & 1
         window, dictionary, content = 1 - single, (0, 1, 2, 4)[head[4] & 3], (single, 2, 4, 8)[head[4] >> 6]
@@ -336,29 +339,33 @@ class _ZstBlocks:
             raise Unsupported(f"{source.archive}: this zst stream needs a window of more than {longest >> 20} MiB")
         if any(fields[window : window + dictionary]):
             raise Unsupported(f"{source.archive}: this zst stream needs a dictionary")
-        self._checksum = head[4] & 4
+        self._checksum = head[4] & 4  # its length
         self._head = head + fields
 
     def read(self, n: int) -> bytes:
         if self._head:
             head, self._head = self._head, b""
             return head
-        if self.last:
+        if self.ended:
             return b""
+        if self._last:
+            checksum = self._input.take(self._checksum)
+            self.ended = True
+            return checksum
         word = int.from_bytes(self._input.peek(3), "little")
         kind, size = word >> 1 & 3, word >> 3
         if kind == _RESERVED or size > _ZST_BLOCK:
             self._input.take(3)
             raise self._input.damaged("a block header is wrong")
-        last = word & 1
-        block = self._input.take(3 + (1 if kind == _RLE else size) + (4 if last and self._checksum else 0))
-        self.last = bool(last)
+        block = self._input.take(3 + (1 if kind == _RLE else size))
+        self._last = bool(word & 1)
+        self.ended = self._last and not self._checksum
         return block
 
     def at_hand(self) -> bool:
         """Return whether there is a next block, and all of it was already read."""
         there = self._input.at_hand()
-        return not self.last and there >= 7 and there >= 7 + (int.from_bytes(self._input.peek(3), "little") >> 3)
+        return not self._last and there >= 7 and there >= 7 + (int.from_bytes(self._input.peek(3), "little") >> 3)
 
 
 class _Zst:
@@ -392,7 +399,7 @@ class _Zst:
             raise self._failed
         done = 0
         try:
-            while not self._blocks.last and (not done or (len(view) - done >= _ZST_BLOCK and self._blocks.at_hand())):
+            while not self._blocks.ended and (not done or (len(view) - done >= _ZST_BLOCK and self._blocks.at_hand())):
                 done += self._block(view[done:])
         except Problem as problem:
             self._failed = problem
