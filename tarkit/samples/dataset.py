@@ -27,7 +27,7 @@ from tarkit.streams.codecs import (
     message_format_by_suffix,
     not_decoded,
 )
-from tarkit.streams.codecs.registry import DECODED, ZIP
+from tarkit.streams.codecs.registry import DECODED, LZMA, ZIP
 from tarkit.streams.command import CommandReader
 from tarkit.streams.fileobjects import reader_of
 from tarkit.streams.files import Descriptor, File, allow_files
@@ -248,8 +248,9 @@ def _messages(reader: ByteReader, name: str, form: str) -> ByteReader:
 def _codec(head: bytes, location: Location) -> str | None:
     """Return the codec, or the format of messages, of an input that begins with `head`; None for a plain archive.
 
-    A valid tar header has precedence over any magic number. A zip may begin with other bytes than its magic number: it
-    is recognised by the suffix `.zip`. So are messages, which may be empty.
+    A valid tar header has precedence over any magic number. A zip may begin with other bytes than its magic number, and
+    .lzma has other ones with unusual properties: they are recognised by their suffixes. So are messages, which may be
+    empty.
 
     Raises:
         Unsupported: there is no decoder for the compression.
@@ -263,8 +264,9 @@ def _codec(head: bytes, location: Location) -> str | None:
         return form
     if not head:
         return None
-    if codec is None and any(head) and location.name.lower().endswith(ZIP.suffixes):
-        return ZIP.name
+    for named in (ZIP, LZMA):
+        if codec is None and any(head) and location.name.lower().endswith(named.suffixes):
+            return named.name
     path = location.text if location.kind in ("path", "url") else None
     if codec is None and any(head) and (foreign := foreign_codec(head, path)) is not None:
         raise not_decoded(foreign, location.name)

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tarkit
 from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem, TarkitError, Unsupported, Usage
 from tarkit.streams.background import ReadAhead
@@ -37,7 +38,7 @@ from tarkit.streams.codecs import (
 from tarkit.streams.codecs import encode as codecs_write
 from tarkit.streams.codecs.decode import DECODERS
 from tarkit.streams.codecs.encode import ENCODERS
-from tests._tools import each_row, program
+from tests._tools import archive, each_row, program
 
 ROOT = Path(__file__).parents[2]
 TEXT = b"".join(b"%d bottles of beer on the wall, " % i for i in range(30_000))
@@ -484,6 +485,16 @@ def test_lzma_is_read(level: int) -> None:
         assert decode("lzma", raw, piece) == SHORT
         assert decode("lzma", raw + sized(SHORT) + raw, piece) == SHORT * 3
     assert decode("lzma", lzma.compress(b"", lzma.FORMAT_ALONE)) == decode("lzma", b"") == b""
+
+
+@each_row(("lc", "lp", "pb"), [(4, 0, 2), (0, 4, 2), (3, 0, 0), (3, 1, 4)])
+def test_lzma_of_other_properties(lc: int, lp: int, pb: int, tmp_path: Path) -> None:
+    """It is recognised by its suffix, as nothing else says what it is."""
+    filters = [{"id": lzma.FILTER_LZMA1, "lc": lc, "lp": lp, "pb": pb}]
+    for suffix in (".tar.lzma", ".TLZ"):
+        path = tmp_path / f"a{suffix}"
+        path.write_bytes(lzma.compress(archive([("a.txt", b"1")]), lzma.FORMAT_ALONE, filters=filters))
+        assert [sample.key for sample in tarkit.open(path)] == ["a"]
 
 
 @each_row("end", ["marker", "size"])

@@ -15,6 +15,7 @@ from tarkit.errors import Problem, TarkitError, Unsupported
 from tarkit.streams.codecs.registry import (
     CODECS,
     DECODED,
+    LZMA,
     SKIPPABLE,
     Codec,
     codec_by_magic,
@@ -532,7 +533,7 @@ class Decoder(ByteReader):
             head = source.peek(_MAGIC)
             if not head:
                 return False
-            if head.startswith(codec.magics):
+            if head.startswith(codec.magics) or (self._first and codec is LZMA):  # recognised by its suffix
                 self._first, self._begun = False, True
                 self._frame = self._begin(source)
                 return True
