@@ -214,7 +214,7 @@ class SampleFunction:
         return [self._built(job, key, fields, number == 0) for number, (key, fields) in enumerate(made)]
 
     def _built(self, job: Job, key: str, fields: list[tuple[str, bytes | None]], first: bool) -> NewSample:
-        inputs = {each.field: each for each in job.inputs()}
+        inputs = {entry.field: entry for entry in job.inputs()}
         raw = _raw(key)
         if first and raw == job.key and len(fields) == len(inputs) and all(data is None for _, data in fields):
             return None
@@ -248,7 +248,7 @@ def _read(sent: Sent) -> tuple[dict[str, bytes], result.Fields | None]:
         fields = dict(plain)
     else:
         inputs = _job(sent).inputs()
-        fields = {each.field.decode("utf-8", "surrogateescape"): each.read() for each in inputs}
+        fields = {entry.field.decode("utf-8", "surrogateescape"): entry.read() for entry in inputs}
         if len(fields) < len(inputs):
             raise WorkFailed("has two fields of the same name")
     if KEY in fields:

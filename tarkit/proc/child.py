@@ -144,12 +144,12 @@ class ChildLoop:
                 except BaseException as error:
                     made = [error]
                 output, seconds = self.output.take(), (monotonic() - begun) / len(group)
-                for each in made:
-                    if isinstance(each, BaseException):
-                        results.append((None, failure_of(each), output, seconds))
+                for new in made:
+                    if isinstance(new, BaseException):
+                        results.append((None, failure_of(new), output, seconds))
                     else:
-                        results.append((each, None, output, seconds))
-                        held += sum(len(new[2]) for new in each if new)
+                        results.append((new, None, output, seconds))
+                        held += sum(len(sample[2]) for sample in new if sample)
                     held += len(output)
                     output = b""
             PLACE.pack_into(self.place, 0, IDLE, 0.0)

@@ -112,10 +112,10 @@ class LocalWorker(JobWorker):
             raise WorkFailed(_failure(error), time.monotonic() - started) from error
         seconds = (time.monotonic() - started) / len(jobs)
         return [
-            Outcome(failure=_failure(each), seconds=seconds)
-            if isinstance(each, WorkFailed)
-            else Outcome(new_samples(job, each), seconds=seconds)
-            for job, each in zip(jobs, made, strict=True)
+            Outcome(failure=_failure(new), seconds=seconds)
+            if isinstance(new, WorkFailed)
+            else Outcome(new_samples(job, new), seconds=seconds)
+            for job, new in zip(jobs, made, strict=True)
         ]
 
 
@@ -214,7 +214,7 @@ class FunctionWorker(JobWorker):
         failure = Failure(reason, status, _tail(output), fatal=self.lost)
         seconds = max(0.0, time.monotonic() - begun)
         if place == WHOLE:
-            if self.lost and len(jobs) > 1:  # it is not known which of them it died of
+            if self.lost and len(jobs) > 1:  # any of them may be the cause
                 failure = failure._replace(reason=f"has no result, as its worker process died: {reason}")
             raise WorkFailed(failure, seconds)
         if place >= len(outcomes):
@@ -345,15 +345,15 @@ class FunctionProcess:
         self._ended = self.program.ended()
         if self._ended:
             return  # what it wrote before is still in the pipe
-        left = None
+        rest = None
         if self.options.timeout is not None and not writing:
             index, begun = self.where()
-            left = (time.monotonic() if index == IDLE else begun) + self.options.timeout - time.monotonic()
-            if left <= 0:
+            rest = (time.monotonic() if index == IDLE else begun) + self.options.timeout - time.monotonic()
+            if rest <= 0:
                 raise TimeoutError
         if not self.program.wakes:
-            left = _POLL if left is None else min(left, _POLL)
-        self._polls[writing].poll(None if left is None else left * 1000 + 1)
+            rest = _POLL if rest is None else min(rest, _POLL)
+        self._polls[writing].poll(None if rest is None else rest * 1000 + 1)
 
     def where(self) -> tuple[int, float]:
         """Return the index of the sample that it works on, IDLE or WHOLE, and the time at which it began."""
@@ -398,4 +398,4 @@ def pieces_of(jobs: Sequence[Job]) -> list[Piece]:
 
 def new_samples(job: Job, made: Made) -> list[TarSample]:
     """Return the samples that were made of the sample of a job."""
-    return [job.sample if each is None else sample_of(job.shard, *each) for each in made]
+    return [job.sample if new is None else sample_of(job.shard, *new) for new in made]

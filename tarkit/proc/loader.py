@@ -38,19 +38,19 @@ class FunctionLoader:
         """Return the function that `MODULE:FUNCTION` or `FILE.py:FUNCTION` names. Raises TarkitError, in one line."""
         where, name = split_spec(spec)
         try:
-            found: Any = self._file(where) if is_file(where) else self._module(where)
+            value: Any = self._file(where) if is_file(where) else self._module(where)
         except TarkitError:
             raise
         except BaseException as error:
             raise TarkitError(f"{where} cannot be imported: {in_words(error)}") from error
         for part in name.split("."):
             try:
-                found = getattr(found, part)
+                value = getattr(value, part)
             except AttributeError:
                 raise TarkitError(f"{where} has no {name}") from None
-        if not callable(found):
-            raise TarkitError(f"{spec} is {type_with_article(found)}, not a function")
-        function: Callable[..., Any] = found
+        if not callable(value):
+            raise TarkitError(f"{spec} is {type_with_article(value)}, not a function")
+        function: Callable[..., Any] = value
         return function
 
     def _file(self, path: str) -> ModuleType:

@@ -200,8 +200,8 @@ class SampleWork(Options, Step):
         if removed and self.name == "worker":
             had = "had no answer and was" if removed == 1 else "had no answer and were"
             run.tell(f"{removed} of {done} sample{'' if done == 1 else 's'} {had} removed")
-        elif (left := results.nothing_left(self.name)) is not None:
-            run.warn(left)
+        elif (warning := results.nothing_left(self.name)) is not None:
+            run.warn(warning)
         if failed == 1:
             run.tell(f"1 sample failed and {'was left out' if skipped else 'was kept as it came in'}")
         elif failed:

@@ -392,7 +392,7 @@ class Pool:
                     thread.join(max(0.0, limit - time.monotonic()))
                 elif act == "terminate":  # its thread was never started
                     worker.close()
-            self._threads = [each for each in self._threads if each[0].is_alive()]
+            self._threads = [(thread, worker) for thread, worker in self._threads if thread.is_alive()]
 
 
 def grouped(jobs: Iterator[Job], size: Callable[[], int], most: int) -> Iterator[list[Job]]:

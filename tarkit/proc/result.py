@@ -83,14 +83,14 @@ class SampleBuilder:
             WorkFailed: the name of a field is invalid.
         """
         sample = job.sample
-        inputs = {each.field: each for each in job.inputs()}
+        inputs = {old.field: old for old in job.inputs()}
         wanted = dict(fields)
         if len(wanted) < len(fields):
             names = [field for field, _ in fields]
             twice = next(name for name in names if names.count(name) > 1)
             raise WorkFailed(f"gave the field {show(twice)} twice")
         order = [field for field in inputs if field in wanted] + sorted(wanted.keys() - inputs.keys())
-        same = {field for field, each in inputs.items() if field in wanted and _same(each, wanted[field])}
+        same = {field for field, old in inputs.items() if field in wanted and _same(old, wanted[field])}
         if first and key == sample.key:
             if len(same) == len(inputs) == len(order):
                 return sample
@@ -105,7 +105,10 @@ class SampleBuilder:
             name = key + b"." + field
             old = inputs[field] if field in same else None
             if old is None or old.entry is not old.content:
-                self._add(made, name, wanted[field])
+                try:
+                    _add_entry(made, name, wanted[field], self.mtime)
+                except ValueError:
+                    raise WorkFailed(f"gave {show(name)}, which is not a valid name of an entry") from None
             elif old.entry.name == name:
                 made.keep(sample.source, old.entry)
             else:
@@ -114,17 +117,14 @@ class SampleBuilder:
                 made.add(entry, name, header, (sample.source, entry.data, entry.stop))
         return made.sample(key)
 
-    def _add(self, made: Assembly, name: bytes, content: Content) -> None:
-        """Append a new entry."""
-        size = _size_of(content)
-        mtime = self.mtime if self.mtime is not None else getattr(content, "mtime", 0)
-        try:
-            header = encode(name, size, mtime=mtime)
-        except ValueError:
-            raise WorkFailed(f"gave {show(name)}, which is not a valid name of an entry") from None
-        entry = Entry(name, 0, 0, size, 0, block.REGULAR, b"", -1)
-        payload = content if isinstance(content, bytes) else (content, content.start, content.start + size)
-        made.add(entry, name, header, payload, bytes(padding(size)))
+
+def _add_entry(made: Assembly, name: bytes, content: Content, mtime: int | None = 0) -> None:
+    """Append a new entry. Raises ValueError for an invalid name."""
+    size = _size_of(content)
+    header = encode(name, size, mtime=getattr(content, "mtime", 0) if mtime is None else mtime)
+    payload = content if isinstance(content, bytes) else (content, content.start, content.start + size)
+    entry = Entry(name, 0, 0, size, 0, block.REGULAR, b"", -1)
+    made.add(entry, name, header, payload, bytes(padding(size)))
 
 
 def with_field(sample: TarSample, field: bytes, data: bytes) -> TarSample:
@@ -138,9 +138,7 @@ def with_field(sample: TarSample, field: bytes, data: bytes) -> TarSample:
     for entry in sample.entries:
         if entry.name != name:
             made.keep(sample.source, entry)
-    size = len(data)
-    entry = Entry(name, 0, 0, size, 0, block.REGULAR, b"", -1)
-    made.add(entry, name, encode(name, size), data, bytes(padding(size)))
+    _add_entry(made, name, data)
     return made.sample(sample.key)
 
 
@@ -157,16 +155,16 @@ def _size_of(content: Content) -> int:
     return len(content) if isinstance(content, bytes) else (content.size or 0) - content.start
 
 
-def _same(each: InputField, content: Content) -> bool:
+def _same(old: InputField, content: Content) -> bool:
     """Return whether the content is that of the input field."""
     if isinstance(content, bytes):
-        return len(content) == each.size and content == each.read()
-    if _size_of(content) != each.size:
+        return len(content) == old.size and content == old.read()
+    if _size_of(content) != old.size:
         return False
-    base = each.content.data
+    base = old.content.data
     return all(
-        content.read(content.start + low, content.start + high) == each.source.read(base + low, base + high)
-        for low, high in pairwise([*range(0, each.size, COMPARED), each.size])
+        content.read(content.start + low, content.start + high) == old.source.read(base + low, base + high)
+        for low, high in pairwise([*range(0, old.size, COMPARED), old.size])
     )
 
 

@@ -56,16 +56,16 @@ def find_program(name: str, path: str) -> str:
     if "/" in name:
         return os.path.abspath(name)
     for directory in path.split(os.pathsep):
-        found = os.path.join(directory or ".", name)
-        if os.path.isfile(found) and os.access(found, os.X_OK):
-            return os.path.abspath(found)
+        program = os.path.join(directory or ".", name)
+        if os.path.isfile(program) and os.access(program, os.X_OK):
+            return os.path.abspath(program)
     raise TarkitError(f"{show(name)} is needed to run commands and was not found")
 
 
 def _parse(command: str) -> tuple[list[str], list[Redirect]] | None:
     """Return the words and redirects of a command that has nothing else, None for any other."""
     command = command.strip(" \n")
-    opened = [(*_OPENED[found[1]], found[2]) for found in _REDIRECT.finditer(command)]
+    opened = [(*_OPENED[redirect[1]], redirect[2]) for redirect in _REDIRECT.finditer(command)]
     command = _REDIRECT.sub("", command)
     return (command.split(), opened) if _PLAIN.fullmatch(command) else None
 
@@ -82,17 +82,17 @@ def direct(command: str, environment: Mapping[bytes, bytes]) -> Launch | None:
         return None
     words, opened = parsed
     path = os.fsdecode(environment.get(b"PATH", b""))
-    if _OF_BASH.fullmatch(words[0]) or not all(each.startswith("/") for each in path.split(os.pathsep)):
+    if _OF_BASH.fullmatch(words[0]) or not all(directory.startswith("/") for directory in path.split(os.pathsep)):
         return None
     if "/" in words[0] and not words[0].startswith("/"):
         return None
     try:
-        found = find_program(words[0], path)
-        with open(found, "rb") as file:
-            known = file.read(4).startswith((b"\x7fELF", b"#!"))
+        program = find_program(words[0], path)
+        with open(program, "rb") as file:
+            starts = file.read(4).startswith((b"\x7fELF", b"#!"))
     except (TarkitError, OSError):
         return None  # bash prints the error
-    return (found, words, opened) if known and os.access(found, os.X_OK) else None
+    return (program, words, opened) if starts and os.access(program, os.X_OK) else None
 
 
 def refuse_emptied(command: str) -> None:

@@ -238,7 +238,7 @@ class FileNames:
         self.file: dict[bytes, bytes] = {}
         self.field: dict[bytes, bytes] = {}  # of files that do not have its name
         strange = []
-        for field in (given.field for given in inputs):
+        for field in (entry.field for entry in inputs):
             if field == KEY or len(field) > room or b"\0" in field or b"/" in field:
                 strange.append(field)
             else:

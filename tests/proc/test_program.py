@@ -1,139 +1,425 @@
-"""Commands that need no shell: the result is the same as with one."""
+"""proc --worker below the command: what programs may do, what is an error, and the outcome of each sample."""
 
 from __future__ import annotations
 
 import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tarkit.proc.shell import direct
-from tests._tools import each_row
-from tests.conftest import Archive, Run, entries
+from tarkit.errors import TarkitError
+from tarkit.problems import Policy
+from tarkit.proc import pool as pools
+from tarkit.proc import program
+from tarkit.proc.job import Job, Outcome, RunOptions
+from tarkit.proc.program import ProgramOptions, ProgramWorker, program_pool
+from tarkit.proc.result import SampleBuilder
+from tarkit.samples.reader import SampleReader
+from tarkit.streams.files import Descriptor, File
+from tarkit.streams.source import FileSource
+from tarkit.tar.writer import EntryWriter
+from tests._copies import Copied
+from tests._tools import PATIENT, archive, contents, each_row, happens, member, on_disk
+from tests.proc.test_function import Collected
 
-HERE = {b"PATH": os.fsencode(os.defpath)}
+ABC = {f"{key}.{field}": f"{key}{field}".encode() for key in "abc" for field in ("cls", "txt")}
+MANY = {f"{number:04}.{field}": b"%d" % number for number in range(40) for field in ("cls", "txt")}
+
+# A program in Python: its body handles each entry.
+PROGRAM = """
+import io, os, signal, sys, tarfile, time
+source = tarfile.open(fileobj=sys.stdin.buffer, mode="r|")
+target = tarfile.open(fileobj=sys.stdout.buffer, mode="w|")
+def put(name, data, **more):
+    info = tarfile.TarInfo(name)
+    info.size, info.mtime = len(data), 1234567890
+    for key, value in more.items():
+        setattr(info, key, value)
+    target.addfile(info, io.BytesIO(data))
+for entry in source:
+    data = source.extractfile(entry).read()
+    key, _, field = entry.name.partition(".")
+    {}
+{}
+target.close()
+"""
 
 
-@pytest.mark.parametrize("command", ["wc -c sample.x", "/bin/ls", " cat  a=b @x 50% -- ", "sort -k2,2 -t: +x"])
-def test_plain(command: str) -> None:
-    """A program with arguments that have no meaning to a shell is started directly."""
-    found = direct(command, HERE)
-    assert found is not None
-    assert os.access(found[0], os.X_OK)
-    assert found[1] == command.split()
+@pytest.fixture(autouse=True)
+def copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run these programs as forks of this process."""
+    monkeypatch.setattr(subprocess, "Popen", Copied)
 
 
-OUT = os.O_WRONLY | os.O_CREAT
+def python(body: str, end: str = "") -> list[str]:
+    """Return the command of such a program; `body` handles one entry."""
+    return [sys.executable, "-I", "-S", "-c", PROGRAM.format(body.replace("\n", "\n    "), end)]
+
+
+def shell(text: str) -> list[str]:
+    """Return the arguments of a shell command."""
+    return ["bash", "-o", "pipefail", "-c", text]
+
+
+def jobs(data: bytes) -> Iterator[Job]:
+    """Yield a job for each sample of an archive."""
+    for index, sample in enumerate(SampleReader(on_disk(data), Policy())):
+        yield Job(index, sample, passes=sample.key is None)
+
+
+def run(
+    words: list[str],
+    data: bytes,
+    parallel: int = 1,
+    ordered: bool = True,
+    isolate: bool = False,
+    retries: int = 0,
+    timeout: float | None = None,
+) -> list[tuple[Job, Outcome]]:
+    """Run programs over an archive; no thread is left."""
+    before = threading.active_count()
+    options = ProgramOptions(words, "it", SampleBuilder(), timeout)
+    with program_pool(options, RunOptions(parallel, retries, ordered, stops=not isolate)) as pool:
+        finished = list(pool(jobs(data)))
+    assert threading.active_count() == before
+    return finished
+
+
+def written(finished: list[tuple[Job, Outcome]]) -> list[tuple[str, bytes]]:
+    """Return names and contents of the results, as Python's `tarfile` reads them."""
+    sink = Collected()
+    with EntryWriter(sink) as writer:
+        for _, outcome in finished:
+            for sample in outcome.samples:
+                sample.write(writer)
+    return contents(bytes(sink.data))
+
+
+def failed(finished: list[tuple[Job, Outcome]]) -> dict[str, str]:
+    """Return the reasons of failed samples, by key."""
+    return {job.key.decode(): outcome.failure.reason for job, outcome in finished if outcome.failure}
+
+
+ECHO = "put(entry.name, data)"
+UPPER = "put(entry.name, data.upper())"
+TEXT = "if field == 'txt': put(entry.name, data)"
+NEW = "put(key + '.new', data) if field == 'cls' else None"
+CONCATENATED = "put(entry.name, data); target.close(); target = tarfile.open(fileobj=sys.stdout.buffer, mode='w|')"
 
 
 @each_row(
-    ("command", "words", "files"),
+    ("words", "parallel", "out"),
     [
-        ("wc -c < sample.x", "wc -c", [(0, os.O_RDONLY, "sample.x")]),
-        ("wc <a -c >b", "wc -c", [(0, os.O_RDONLY, "a"), (1, OUT | os.O_TRUNC, "b")]),
-        ("cat >> a", "cat", [(1, OUT | os.O_APPEND, "a")]),
-        ("cat 2 > /dev/null", "cat 2", [(1, OUT | os.O_TRUNC, "/dev/null")]),
-        ("cat < a < b", "cat", [(0, os.O_RDONLY, "a"), (0, os.O_RDONLY, "b")]),
+        (["cat"], 2, lambda name, data: [(name, data)]),
+        (python(UPPER), 1, lambda name, data: [(name, data.upper())]),
+        (python(TEXT), 1, lambda name, data: [(name, data)] * name.endswith("txt")),
+        (python("if key != 'b': put(entry.name, data)"), 1, lambda name, data: [(name, data)] * (name[0] != "b")),
+        (python("if key == 'c': put(entry.name, data)"), 2, lambda name, data: [(name, data)] * (name[0] == "c")),
+        (python("pass"), 1, lambda name, data: []),
+        (python(NEW), 1, lambda name, data: [(name[:2] + "new", data)] * name.endswith("cls")),
+        (python(CONCATENATED), 2, lambda name, data: [(name, data)]),
+        (shell("cat | cat"), 1, lambda name, data: [(name, data)]),
+        (shell("tar -f - --delete --wildcards '*.cls'"), 1, lambda name, data: [(name, data)] * name.endswith("txt")),
     ],
-)
-def test_files(command: str, words: str, files: list[tuple[int, int, str]]) -> None:
-    """Files in the current directory can be stdin and stdout."""
-    found = direct(command, HERE)
-    assert found is not None
-    assert (found[1], found[2]) == (words.split(), files)
+)  # fmt: skip
+def test_valid_programs(
+    words: list[str],
+    parallel: int,
+    out: Callable[[str, bytes], list[tuple[str, bytes]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Programs may copy, change, add and drop fields and samples, and concatenate archives, in several processes."""
+    monkeypatch.setattr(program, "TOGETHER", 1)
+    for number in {1, parallel}:
+        assert written(run(words, archive(ABC), number)) == [pair for each in ABC.items() for pair in out(*each)]
 
 
-@each_row(
-    "command",
-    [
-        *("wc < a/b", "wc < /etc/passwd", "wc 2> x", "wc 2>x", "wc <> x", "wc << x", "wc <<< x", "wc >| x", "wc > $x"),
-        *(
-            "wc >& x",
-            "wc &> x",
-            "wc >&2",
-            "wc < ",
-            "wc >",
-            "wc > *",
-            "< a",
-            "> a",
-            "wc > a&",
-            "wc > a;",
-            "wc>a",
-            "wc <(a)",
-        ),
-        *("wc a< b", "wc > ~", "wc < a\n", "wc >a>b", "wc > > a", "wc < 'a'", "echo > a", "wc > /dev/stderr"),
-    ],
-)
-def test_files_that_bash_opens(command: str) -> None:
-    """All other forms of redirection, and what looks like one, go to bash."""
-    found = direct(command, HERE)
-    assert found is None or (command == "wc < a\n" and found[2] == [(0, os.O_RDONLY, "a")])
+def test_unchanged_samples() -> None:
+    """An unchanged sample is returned itself, with its entries without a key, for any headers by the program."""
+    data = member("a.txt", b"x", mtime=77) + member("README", b"r") + member("a.cls", b"3", mode=0o600) + bytes(1024)
+    [(job, outcome)] = run(python(ECHO), data)
+    assert outcome.samples == (job.sample,)
+    [(job, outcome)] = run(python(UPPER), data)
+    assert [entry.name for entry in outcome.samples[0].entries] == [b"README", b"a.txt", b"a.cls"]
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        *(
-            "tr a-z A-Z < sample.x > sample.y",
-            "cat < sample.x >> sample.z",
-            "cat > sample.x",
-        ),
-        *("wc -c < sample.x", "cat < sample.gone > sample.y", "cat > sample.y < sample.gone", "cat < sample.x > sub"),
-        *(
-            "cat > sample.y > sample.q < sample.x",
-            "ls sample.gone > sample.y",
-            "cat <sample.__key__ >sample.",
-            "env > a",
-        ),
-    ],
-)
-@pytest.mark.parametrize("allowed", [0o022, 0o077])
-def test_files_are_the_same(command: str, allowed: int, run: Run, archive: Archive) -> None:
-    """Output, messages and status are those of bash."""
-    archive({"a.x": b"one\n", "a.z": b"two\n"})
-    before = os.umask(allowed)
-    try:
-        words = ("--on-error", "keep", "in.tar")
-        plain, shell = (run("proc", "-c", text, *words) for text in (command, f"{command};"))
-    finally:
-        os.umask(before)
-    assert plain.stdout == shell.stdout
-    assert plain.stderr == shell.stderr
+def test_the_order_of_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output has the order of the input for any number of processes, with slow and buffered results."""
+    monkeypatch.setattr(program, "TOGETHER", 3)
+    slow = "time.sleep(0.001 * (int(key) % 20 == 0)); put(entry.name, data * 2)"
+    results = [written(run(python(slow), archive(MANY), parallel)) for parallel in (1, 4)]
+    assert results[0] == [(name, data * 2) for name, data in MANY.items()]
+    assert results[1] == results[0]
+    loose = run(python(slow), archive(MANY), 2, ordered=False)
+    assert sorted(written(loose)) == sorted(results[0])
 
 
-@each_row(
-    "command",
-    [
-        *("wc -c *", "ls ?", "ls [a]", "ls; ls", "ls | wc", "ls & ", "ls >& x", "ls $x", "ls `x`", "ls 'x'", 'ls "x"'),
-        *("ls \\x", "ls #x", "ls {a,b}", "ls ~", "ls x\nls", "a=b ls", "! ls", "(ls)", "ls x~", "", " ", "ls\tx", "%1"),
-        *("echo x", "cd /", "test -e x", "true", "kill 1", "time ls", "if x", "exit", "printf x", ":", ". x"),
-        *("no-such-command", "./ls", "bin/ls", "/", "/etc/passwd", "ls \u00e9"),
-    ],
-)
-def test_not_plain(command: str) -> None:
-    """Builtins, syntax of the shell and errors go to bash."""
-    assert direct(command, HERE) is None
+def test_programs_that_read_all_before_they_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that read all input before they answer get all of it, without a deadlock."""
+    monkeypatch.setattr(program, "TOGETHER", 5)
+    monkeypatch.setattr(pools, "HELD", 10_000)
+    for words in (
+        shell("cat > all; cat all; rm all"),
+        python("held = globals().setdefault('held', [])\nheld.append(1)\nput(entry.name, data)"),
+    ):
+        directory = os.getcwd()
+        try:
+            os.chdir("/tmp")
+            assert written(
+                run([*words[:-1], words[-1].replace("all", f"/tmp/all.{os.getpid()}")], archive(MANY))
+            ) == list(MANY.items())
+        finally:
+            os.chdir(directory)
+    assert written(run(python(ECHO), archive(MANY), 3)) == list(MANY.items())
 
 
-@pytest.mark.parametrize(
-    "more", [{b"BASH_ENV": b"x"}, {b"BASH_FUNC_ls%%": b"() { :; }"}, {b"SHELLOPTS": b"xtrace"}, {b"PATH": b"/bin:."}]
-)
-def test_environments_that_need_bash(more: dict[bytes, bytes]) -> None:
-    """Functions, options and relative directories in the environment require bash."""
-    assert direct("ls", {**HERE, **more}) is None
+def test_large_samples() -> None:
+    """Samples larger than pipes and buffers are sent; large answers go to temporary files."""
+    big = os.urandom(1 << 20) * 3
+    data = {"a.bin": b"x", "b.bin": big, "b.txt": b"y", "c.bin": big[:-5]}
+    assert written(run(["cat"], archive(data), 2)) == list(data.items())
+    turned = {name: content[::-1] for name, content in data.items()}
+    assert written(run(python("put(entry.name, data[::-1])"), archive(data), 2)) == list(turned.items())
 
 
-def test_the_environment_is_the_same(run: Run, archive: Archive) -> None:
-    """The environment is the same, except for variables that bash sets for itself."""
-    archive({"a.x": b"1"})
-    own = {"SHLVL", "_", "OLDPWD"}
-    said = []
-    for command in ("env", "env;"):
-        lines = run("proc", "-c", command, "in.tar", "--tmpdir", ".").lines
-        said.append(sorted(line.replace("-1/", "-0/") for line in lines if line.partition("=")[0] not in own))
-    assert said[0] == said[1]
-    assert [name for name, _ in entries(run("proc", "-c", "cp sample.x sample.y", "in.tar").stdout)] == ["a.x", "a.y"]
-    Path("plain").write_text("echo $0 > sample.z")  # a script without #!, which bash runs
-    os.chmod("plain", 0o755)
-    out = run("proc", "-c", os.path.abspath("plain"), "in.tar").stdout
-    assert [name for name, _ in entries(out)] == ["a.x", "a.z"]
+def test_no_samples() -> None:
+    """Without samples no program is started; entries without a key pass."""
+    assert run(["/no/such/program"], archive({})) == []
+    finished = run(["/no/such/program"], archive({"README": b"x"}))
+    assert written(finished) == [("README", b"x")]
+
+
+NOT_SENT = "which it was not sent, or answered before"
+NOT_ALL = "the program ended with status 0 before it had read all its input"
+NOTHING = "it wrote nothing, not even an empty archive"
+RULES = [
+    (python("if entry.name == 'b.cls': put('z.txt', data)"), f"the program answered 'z', {NOT_SENT}"),
+    (
+        python("if key == 'b': put('README' + field, data)"),
+        "the program answered 'READMEcls', which has no key",
+    ),
+    (
+        python("put(entry.name, b'', type=b'2', linkname='x')"),
+        "the program answered 'a.cls', which is not a regular file",
+    ),
+    (python("put(entry.name, data)\nput(entry.name, data)"), "its output: 'a.cls' occurs twice"),
+    (python("pass", "put('b.x', b'1')\nput('a.x', b'1')"), "the program answered 'a' too late: a later sample"),
+    (shell("cat >&2 | true"), NOTHING),
+    (shell("cat > /dev/null"), NOTHING),
+    (shell("cat > /dev/null; echo hello; echo problem >&2"), "its output: the input ends inside a header.*: problem"),
+    (shell("tr a b"), "its output: this is not a tar archive: bad checksum in the first header"),
+    (shell("head -c 3000"), f"{NOT_ALL}|its output: .*"),
+    (shell("head -c 3072; cat > /dev/null"), "its output: no end-of-archive marker after 'c.cls'|its output: .*"),
+    (shell("head -c 100 > /dev/null; head -c 10240 /dev/zero"), NOT_ALL),
+    (shell("exit 3"), "the program ended with status 3"),
+    (shell("cat; exit 3"), "the program ended with status 3"),
+    (shell("cat | (cat; false)"), "the program ended with status 1"),
+    (shell("kill -9 $$"), "the program was ended by SIGKILL"),
+    (python("put(entry.name, data)\nos.kill(os.getpid(), signal.SIGSEGV)"), "the program was ended by SIGSEGV"),
+    (["sh", "-c", "no-such-program"], "the program ended with status 127.*not found"),
+]
+
+
+@each_row(("words", "said"), RULES)
+def test_invalid_programs(words: list[str], said: str) -> None:
+    """A violation ends the run with the pending samples in the message; it is never taken for the end of the stream."""
+    with pytest.raises(TarkitError) as raised:
+        run(words, archive(ABC))
+    assert re.match(f"worker it: ({said})", str(raised.value)), raised.value
+    assert "\n" not in str(raised.value)
+    if "had read all" in said or "exit" not in words[-1]:
+        # samples that were not sent when the program ended are not pending
+        assert re.search("pending samples: '[abc]'(, '[bc]')*|SIGKILL|status 1$|status 127", str(raised.value))
+
+
+def test_a_program_that_cannot_be_started() -> None:
+    """A program that cannot be started is reported once."""
+    with pytest.raises(TarkitError, match="'/no/such/program' cannot be started: No such file"):
+        run(["/no/such/program"], archive(ABC))
+
+
+def test_answers_in_another_order() -> None:
+    """A late answer ends every run, since the skipped sample counts as removed."""
+    late = python("pass", "put('b.x', b'1')\nput('a.x', b'1')")
+    with pytest.raises(TarkitError, match="the program answered 'a' too late: a later sample was answered before it"):
+        run(late, archive(ABC), isolate=True)
+
+
+def test_a_program_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If failures do not end the run, some samples are sent one by one, and then the run ends."""
+    monkeypatch.setattr(program, "MAX_FAILURES", 5)
+    for words in (shell("exit 3"), shell("sleep 0.02; exit 3"), shell("head -c 100 > /dev/null; exit 3")):
+        with pytest.raises(TarkitError, match="worker it: the program ended with status 3"):
+            run(words, archive(MANY), isolate=True)
+    assert len(failed(run(shell("head -c 1 > /dev/null; exit 3"), archive(ABC), isolate=True))) == 3
+
+
+def test_many_pending_samples() -> None:
+    """Some pending samples are named, the others counted."""
+    with pytest.raises(
+        TarkitError, match=r"(?m)pending samples: '0000', '0001', '0002', '0003', '0004' and \d+ more: oh no$"
+    ):
+        run(python("pass", "sys.stderr.write('oh no')\nsys.exit(4)"), archive(MANY))
+
+
+BAD = {
+    "exit": "if key in ('0007', '0012'): os._exit(5)\nput(entry.name, data)",
+    "raise": "if key in ('0007', '0012'): raise ValueError(key)\nput(entry.name, data)",
+    "kill": "if key in ('0007', '0012'): os.kill(os.getpid(), signal.SIGKILL)\nput(entry.name, data)",
+    "rename": "put(entry.name if key not in ('0007', '0012') else 'x' + entry.name, data)",
+    "link": "put(entry.name, data, type=b'2' if key in ('0007', '0012') else b'0')",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "parallel"), [("exit", 1), ("rename", 2)])
+def test_samples_that_end_the_program(kind: str, parallel: int) -> None:
+    """Samples that end the program are found by halving; all others are processed once, in order."""
+    data = dict(list(MANY.items())[:26])
+    finished = run(python(BAD[kind]), archive(data), parallel, isolate=True)
+    assert list(failed(finished)) == ["0007", "0012"]
+    assert written(finished) == [(name, data) for name, data in data.items() if name[:4] not in failed(finished)]
+    reasons = {
+        "exit": "the program ended with status 5",
+        "rename": "the program answered 'x{}', which it was not sent, or answered before",
+    }
+    assert failed(finished) == {key: reasons[kind].format(key) for key in ("0007", "0012")}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_programs_that_die_at_random(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sample has one outcome, in order, while programs delay answers, die of samples, and more are not read."""
+    monkeypatch.setattr(program, "TOGETHER", 3)
+    monkeypatch.setattr(pools, "HELD", 15_000)
+    draw = random.Random(seed)
+    bad = sorted(draw.sample(range(40), 2))
+    late = f"""held = globals().setdefault('held', [])
+if int(key) in {bad}: os._exit(5)
+held.append((entry.name, data))
+while len(held) > {draw.choice((0, 3, 100))}: put(*held.pop(0))"""
+    finished = run(python(late, "for each in globals().get('held', []): put(*each)"), archive(MANY), 3, isolate=True)
+    assert [job.index for job, _ in finished] == list(range(40))
+    assert list(failed(finished)) == [f"{number:04}" for number in bad]
+    assert written(finished) == [(name, data) for name, data in MANY.items() if int(name[:4]) not in bad]
+
+
+@pytest.mark.parametrize("kind", ["raise", "kill", "link"])
+def test_one_of_a_few_samples_fails(kind: str) -> None:
+    """One of a few samples fails, by any kind of failure."""
+    data = {f"{number:04}.txt": b"x" for number in (6, 7)}
+    finished = run(python(BAD[kind]), archive(data), isolate=True)
+    assert list(failed(finished)) == ["0007"]
+    assert written(finished) == [(name, data) for name, data in data.items() if name[:4] != "0007"]
+    [(job, failure)] = [(job, outcome.failure) for job, outcome in finished if outcome.failure]
+    assert (failure.status, job.failures) == ({"raise": 1, "kill": -9, "link": None}[kind], 1)
+    assert (b"ValueError: 0007" in failure.tail) == (kind == "raise")
+
+
+def test_retries(tmp_path: Path) -> None:
+    """A sample is retried alone, and counts once."""
+    flaky = f"""if key == 'b':
+    with open({str(tmp_path / "count")!r}, 'a') as file: file.write('x')
+    if os.path.getsize({str(tmp_path / "count")!r}) < 4: os._exit(1)
+put(entry.name, data)"""
+    data = archive({f"{key}.txt": b"x" for key in "ab"})
+    finished = run(python(flaky), data, isolate=True, retries=2)
+    assert failed(finished) == {}
+    assert [job.key for job, _ in finished] == [b"a", b"b"]
+    (tmp_path / "count").unlink()
+    [(job, _)] = [each for each in run(python(flaky), data, isolate=True, retries=1) if each[1].failure]
+    assert job.failures == 2
+
+
+def test_a_program_that_takes_too_long() -> None:
+    """A program that takes too long is ended, and the sample responsible is found."""
+    hangs = python("if key == 'b': time.sleep(60)\nput(entry.name, data)")
+    with pytest.raises(TarkitError, match="worker it: the program took too long; pending samples: 'a', 'b', 'c'"):
+        run(hangs, archive(ABC), timeout=1)
+    finished = run(hangs, archive(ABC), timeout=1, isolate=True)
+    assert failed(finished) == {"b": "the program took too long"}
+    assert written(finished) == [(name, data) for name, data in ABC.items() if name[0] != "b"]
+
+
+def test_two_samples_of_one_key() -> None:
+    """A second sample with the same key fails if it follows the first; otherwise both are processed."""
+    parts = [archive({"a.txt": b"1"}), archive({"b.txt": b"1"}), archive({"a.txt": b"2"})]
+
+    def chosen(*numbers: int) -> Iterator[Job]:
+        for index, number in enumerate(numbers):
+            yield Job(index, next(iter(SampleReader(on_disk(parts[number]), Policy()))))
+
+    with program_pool(ProgramOptions(["cat"], "it", SampleBuilder()), RunOptions()) as pool:
+        finished = list(pool(chosen(0, 2)))
+    assert [outcome.failure and outcome.failure.reason for _, outcome in finished] == [
+        None,
+        "has the key of the sample before it: a reader would join the two",
+    ]
+    with program_pool(ProgramOptions(["cat"], "it", SampleBuilder()), RunOptions()) as pool:
+        assert written(list(pool(chosen(0, 1, 2)))) == [("a.txt", b"1"), ("b.txt", b"1"), ("a.txt", b"2")]
+
+
+def test_links_are_not_sent() -> None:
+    """A link fails without being sent, and no other sample does."""
+    data = member("a.txt", b"1") + member("b.txt", typeflag=b"2", linkname=b"x") + member("c.txt", b"1") + bytes(1024)
+    finished = run(["cat"], data)
+    assert failed(finished) == {"b": "has 'b.txt', a symbolic link, which has no content to work on"}
+    assert written(finished) == [("a.txt", b"1"), ("c.txt", b"1")]
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_sample_that_cannot_be_read(isolate: bool, tmp_path: Path) -> None:
+    """The read error is reported, not the effect of truncated input on the program."""
+    path = tmp_path / "x.tar"
+    path.write_bytes(archive(ABC))
+    source = FileSource(File(Descriptor(os.open(path, os.O_RDONLY)), "x.tar", str(path)), "x.tar")
+
+    def chosen() -> Iterator[Job]:
+        for index, sample in enumerate([*SampleReader(source, Policy())]):
+            yield Job(index, sample)
+            (tmp_path / "new").write_bytes(b"something else")
+            (tmp_path / "new").rename(path)
+            source.file.close()
+
+    with (
+        program_pool(ProgramOptions(python(UPPER), "it", SampleBuilder()), RunOptions(2, stops=not isolate)) as pool,
+        pytest.raises(TarkitError, match=r"(?m)^x\.tar: the file was changed while it was read$"),
+    ):
+        list(pool(chosen()))
+
+
+def test_leaving_early_ends_all() -> None:
+    """No program is left after the block."""
+    before = threading.active_count()
+    began = time.monotonic()
+    with program_pool(ProgramOptions(python("time.sleep(60)"), "it", SampleBuilder()), RunOptions(2)) as pool:
+        iterator = pool(jobs(archive(MANY)))
+        pids = []
+
+        def give_up() -> None:
+            happens(lambda: pool._threads)
+            happens(lambda: all(each.session for _, each in pool._threads if isinstance(each, ProgramWorker)))
+            pids.extend(
+                each.session.program.pid
+                for _, each in pool._threads
+                if isinstance(each, ProgramWorker) and each.session is not None
+            )
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+
+        thread = threading.Thread(target=give_up)
+        thread.start()
+        with pytest.raises(TarkitError, match="was ended by SIGKILL"):
+            next(iterator)
+        thread.join()
+    assert threading.active_count() == before
+    assert time.monotonic() - began < PATIENT
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
