@@ -63,11 +63,15 @@ class TableOrigin:
 
 
 class TableReader(InputReader):
-    """Reads the samples of a table in one run."""
+    """Reads the samples of a table in one run; shows progress row by row, as some may take long."""
+
+    draws = True
 
     def __init__(self, table: TableOrigin, run: Run, tmpdir: str | None) -> None:
         super().__init__(table.locations, run.policy, tmpdir)
         self._table = table
+        self._run = run
+        self._position = 0  # bytes so far
 
     def batches(self) -> Iterator[SampleBatch]:
         """Yield the samples. Rows without a key belong to the sample before them.
@@ -115,8 +119,9 @@ class TableReader(InputReader):
     def _entries(self) -> Iterator[Made]:
         """Yield the entries of the rows, each with the key of its sample."""
         names, mtime = NameChecks(self._table.repair), self._table.mtime
-        encode_, new = encode, OpenedContent
-        for row, content in self._table.rows(self.tmpdir):
+        encode_, new, self._position = encode, OpenedContent, 0
+        rows = iter(self._table.rows(self.tmpdir))
+        for row, content in self._run.draw(rows, lambda: self._position, lambda: names.samples):
             if content is None:
                 continue
             data, fd, size, modified, _ = content
@@ -128,7 +133,9 @@ class TableReader(InputReader):
             except ValueError as error:
                 raise TarkitError(f"{row.where}: {error}") from None
             padding = PADS[size % 512]
-            yield names.last, header, data if fd < 0 else new(content, row), padding, len(header) + size + len(padding)
+            length = len(header) + size + len(padding)
+            self._position += length
+            yield names.last, header, data if fd < 0 else new(content, row), padding, length
 
 
 class OpenedContent:

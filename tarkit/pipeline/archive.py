@@ -47,7 +47,8 @@ def write_archive(
             batches = without_strays(batches, run.policy)
         if after_sample is not None:
             batches = singly(batches)
-        for batch in run.watch(batches, lambda: writer.position, total):
+        shown = flow.inputs.draws
+        for batch in run.count(batches) if shown else run.watch(batches, lambda: writer.position, total):
             batch.write(writer)
             first, last = first or batch.first_key, batch.key
             if after_sample is not None:

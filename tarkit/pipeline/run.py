@@ -154,9 +154,10 @@ class Run:
 
     def watch(self, batches: Iterator[Batch], position: Callable[[], int], total: int | None) -> Iterator[Batch]:
         """Count the samples that pass, and show progress; see `draw`."""
-        return self.draw(self._count(batches), position, lambda: self.samples, total)
+        return self.draw(self.count(batches), position, lambda: self.samples, total)
 
-    def _count(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+    def count(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Count the samples that pass."""
         for batch in batches:
             self.samples += batch.count
             yield batch

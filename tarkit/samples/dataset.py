@@ -292,6 +292,7 @@ class InputReader:
         field: a field of which batches have the contents, as it is spelled.
         announce: called with the name of each input.
         begun: called with each input before its first sample.
+        draws: it shows its progress itself.
         zeros: after the last sample the length of the end of the archive, if there is one input, read whole.
         dropped: how many samples the policy left out, in the last pass.
     """
@@ -311,6 +312,7 @@ class InputReader:
     begun: Callable[[Source], None] = lambda source: None
     zeros: int | None = None
     dropped: int = 0
+    draws = False
 
     def batches(self) -> Iterator[SampleBatch]:
         """Read the samples."""

@@ -83,7 +83,8 @@ def _of_boto3(source: str) -> Callable[[], Credentials]:
     name = _profile_name()
     what = f"the AWS profile {name or 'default'} has its keys from {source}"
     try:
-        session = import_module("boto3").Session(profile_name=name)
+        # boto3 alone does not know AWS_REGION
+        session = import_module("boto3").Session(profile_name=name, region_name=os.environ.get("AWS_REGION"))
     except ImportError:
         hint = 'pip install boto3; or set variables: eval "$(aws configure export-credentials --format env)"'
         raise TarkitError(f"{what}, which takes boto3", hint) from None
