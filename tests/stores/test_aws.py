@@ -18,6 +18,7 @@ from tarkit.stores import aws, buckets, connect
 from tarkit.stores.store import StoreOptions
 from tests._tools import each_row
 from tests.stores._http import HttpServer
+from tests.stores._servers import moto
 
 PLAIN = StoreOptions(retries=0, timeout=5)
 
@@ -89,6 +90,27 @@ def test_a_command_that_gives_keys(files: Path) -> None:
     (files / "config").write_text("[default]\ncredential_process = false\n")
     with pytest.raises(TarkitError, match=r"^the AWS profile default has its keys from the command of cred"):
         keys()
+
+
+@each_row("variable", ["AWS_REGION", "AWS_DEFAULT_REGION", ""])
+def test_keys_of_a_role(variable: str, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """boto3 asks the service for them, in the region of the profile or of either variable."""
+    region = "" if variable else "region = us-east-1\n"
+    role = "role_arn = arn:aws:iam::123456789012:role/x\nsource_profile = q\n"
+    (files / "config").write_text(
+        f"[profile p]\n{role}{region}[profile q]\naws_access_key_id=q\naws_secret_access_key=q\n"
+    )
+    with moto() as endpoint, monkeypatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", endpoint)
+        patch.setenv("AWS_PROFILE", "p")
+        for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+            patch.delenv(name, raising=False)
+        if variable:
+            patch.setenv(variable, "us-east-1")
+        buckets._open.cache_clear()
+        given = keys() or {}
+    assert given["access_key_id"] != "q"
+    assert given["token"]
 
 
 SOURCES = {
