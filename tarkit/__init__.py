@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from tarkit.pipeline.sample import Sample as Sample
     from tarkit.proc.map import WorkOptions as WorkOptions
     from tarkit.samples.items import EntryName as EntryName
+    from tarkit.shards.from_values import ShardWriter as ShardWriter
+    from tarkit.shards.from_values import TarWriter as TarWriter
     from tarkit.shards.writer import Shard as Shard
-    from tarkit.shards.writers import ShardWriter as ShardWriter
-    from tarkit.shards.writers import TarWriter as TarWriter
     from tarkit.sorting.keys import Disorder as Disorder
     from tarkit.views.census import Share as Share
     from tarkit.views.inspect import FieldStats as FieldStats
@@ -69,10 +69,10 @@ _MODULES = {
     "Report": "tarkit.checking.check",
     "Sample": "tarkit.pipeline.sample",
     "Shard": "tarkit.shards.writer",
-    "ShardWriter": "tarkit.shards.writers",
+    "ShardWriter": "tarkit.shards.from_values",
     "Share": "tarkit.views.census",
     "Stats": "tarkit.views.inspect",
-    "TarWriter": "tarkit.shards.writers",
+    "TarWriter": "tarkit.shards.from_values",
     "TarkitError": "tarkit.errors",
     "TarkitWarning": "tarkit.errors",
     "Unsupported": "tarkit.errors",

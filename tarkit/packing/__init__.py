@@ -1,1 +1,1 @@
-"""From a directory tree to shards: list files, group them into samples, plan the shards, write them."""
+"""Archives from files: shards of a tree (`shard`: list, group, plan, write), and a recipe or a table (`create`)."""

@@ -17,8 +17,8 @@ from typing import Literal, NamedTuple
 
 from tarkit.errors import Usage, show, spell
 from tarkit.packing.batch import Batch, Group, batched, ends_of_runs
+from tarkit.packing.grouping import is_sample, ranked
 from tarkit.packing.plan import Plan
-from tarkit.packing.samples import is_sample, ranked
 from tarkit.shards.limits import Limits
 from tarkit.sizes import parse_count
 from tarkit.sorting.shuffle import random_keys

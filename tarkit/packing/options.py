@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from tarkit.errors import Usage, show, spell
 from tarkit.packing.divide import Dirs, parse_order
 from tarkit.packing.files import Symlinks
+from tarkit.packing.grouping import parse_key
 from tarkit.packing.names import DEFAULT_NAME, ShardNames
-from tarkit.packing.samples import parse_key
 from tarkit.packing.transform import OnMissing, Rename, parse_required
 from tarkit.pipeline.arguments import check_at_least, parse_processes
 from tarkit.pipeline.options import Options, row

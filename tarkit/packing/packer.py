@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.options import ShardOptions
-from tarkit.packing.origin import FileBatch, PlannedFiles
 from tarkit.packing.plan import Plan, PlannedShard
+from tarkit.packing.planned_files import FileBatch, PlannedFiles
 from tarkit.packing.resume import GONE, Differs, Existing, Journal, JournalEntry, fingerprint, identity
 from tarkit.parallel import PATIENCE, in_order
 from tarkit.pipeline.output import status_of

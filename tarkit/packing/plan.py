@@ -9,9 +9,8 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from tarkit.errors import TarkitError, show
-from tarkit.packing import batch as batches
-from tarkit.packing.batch import Batch, parse_source, together
-from tarkit.packing.samples import DottedFields
+from tarkit.packing.batch import SAMPLES, Batch, parse_source, together
+from tarkit.packing.grouping import DottedFields
 from tarkit.packing.tree import UNSIZED, CountedNames, Tree
 from tarkit.pipeline.template import ShardTemplate
 from tarkit.samples.validate import NameChecks
@@ -111,7 +110,7 @@ class Plan:
         self.open_entries += entries
         self._waiting.append(batch)
         self._waiting_samples += len(batch.keys)
-        if self._waiting_samples >= batches.SAMPLES:
+        if self._waiting_samples >= SAMPLES:
             self._flush()
 
     def _flush(self) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from tarkit.errors import TarkitError, show, spell
 from tarkit.packing.batch import Batch, Group, batched
 from tarkit.packing.divide import SampleOrder, collapse, equal, level, of_each, ordered, pack, weigh
+from tarkit.packing.grouping import attach, by_key, in_directories, ranked
 from tarkit.packing.options import ShardOptions
 from tarkit.packing.plan import Plan
-from tarkit.packing.samples import attach, by_key, in_directories, ranked
 from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import CountedNames, Tree
 from tarkit.pipeline.run import Run
@@ -26,7 +26,7 @@ def fill_plan(
 ) -> None:
     """Fill a plan with all samples of its tree, and divide them into shards: `shards` equal ones, or by limits."""
     tree, tmpdir, rule, dirs, keyless = plan.tree, plan.tmpdir, options.rule, options.dirs, plan.keyless
-    if rule.streams:
+    if rule.in_one_directory:
         tree.together, tree.scattered = rule.stem, rule.last_dot
         batches = in_directories(tree, keyless, rule.last_dot)
     else:

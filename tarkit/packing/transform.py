@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.batch import File, Group
-from tarkit.packing.samples import KeyRule, cut_first, has_key, is_sample
+from tarkit.packing.grouping import KeyRule, cut_first, has_key, is_sample
 from tarkit.packing.tree import CountedNames
 from tarkit.spill.multimap import Multimap
 

@@ -17,8 +17,8 @@ import pytest
 
 from tarkit.commands import shard as command
 from tarkit.packing import shard
+from tarkit.packing.grouping import parse_key
 from tarkit.packing.plan import Plan, PlannedShard
-from tarkit.packing.samples import parse_key
 from tarkit.pipeline.template import parse_template
 from tarkit.sorting.shuffle import random_keys
 from tests._tools import each_row

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tarkit.errors import show
-from tarkit.packing import batch
-from tarkit.packing import samples as gathering
+from tarkit.packing import batch, grouping, plan
 from tarkit.packing.batch import Group
 from tarkit.packing.names import hidden
 from tarkit.packing.tree import CountedNames, Tree
@@ -218,7 +217,7 @@ def test_tree_in_pieces(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = grow(here / "tree", [f"{n:03}.{field}" for n in range(50) for field in "xyz"])
 
     def samples(tree: Tree) -> list[Group]:
-        return [group for each in gathering.in_directories(tree, CountedNames(), False) for group in each.groups()]
+        return [group for each in grouping.in_directories(tree, CountedNames(), False) for group in each.groups()]
 
     whole = samples(Tree(str(root)))
     monkeypatch.setattr("tarkit.packing.tree.STEP", 7)
@@ -262,6 +261,7 @@ def test_samples_in_small_batches(words: list[str], run: Run, here: Path, monkey
     assert len(names(expected)) == 36
     with monkeypatch.context() as patched:
         patched.setattr(batch, "SAMPLES", 3)
+        patched.setattr(plan, "SAMPLES", 3)
         assert layout(run, root, *words) == expected
 
 
@@ -516,7 +516,7 @@ def test_fields_with_dots(files: list[str], count: int, run: Run, here: Path) ->
 
 def test_many_fields_with_dots(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only so many fields are remembered."""
-    monkeypatch.setattr(gathering, "DOTTED", 6)
+    monkeypatch.setattr(grouping, "DOTTED", 6)
     root = grow(here / "tree", [f"my.{number}.x" for number in range(9)])
     assert "each in one sample only: 6 or more, as in 'my.0.x'" in dotted(run, root)[0]
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from tarkit.packing import origin, packer, resume
+from tarkit.packing import packer, planned_files, resume
 from tarkit.packing.files import LocalFiles
 from tarkit.packing.options import ShardOptions
 from tarkit.packing.packer import Packer
@@ -74,7 +74,7 @@ def test_odd_names(run: Run, tree: Tree) -> None:
 @each_row("mtime", ["@0", "@1234567890", "source"])
 def test_entries_are_those_of_create(mtime: str, run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small, large and empty files and unusual names have the same bytes as by create."""
-    monkeypatch.setattr(origin, "SMALL", 2000)
+    monkeypatch.setattr(planned_files, "SMALL", 2000)
     files = {f"{'d' * 60}/{'e' * 60}/{'n' * 90}.txt": b"l", "x" * 120 + ".y": b"2", "e.x": b"", "l.x": b"L" * 70_000}
     tree({**files, "é.x": b"5", "2000.x": b"s" * 2000, "2001.x": b"s" * 2001, "512.x": b"s" * 512})
     for number, path in enumerate(sorted(Path("t").rglob("*.?"))):

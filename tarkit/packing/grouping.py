@@ -70,7 +70,7 @@ class KeyRule:
         self.cut: Callable[[bytes], tuple[bytes, bytes]] = cut_last if self.last_dot else cut_first
 
     @property
-    def streams(self) -> bool:
+    def in_one_directory(self) -> bool:
         """Whether all files of a sample are in one directory."""
         return self.kind == "full"
 
@@ -233,7 +233,10 @@ class DottedFields:
 
 
 def in_directories(chunks: Iterable[Chunk], keyless: CountedNames, last_dot: bool) -> Iterator[Batch]:
-    """Yield the samples if the whole path is the key: files of one sample follow each other."""
+    """Yield the samples if the whole path is the key.
+
+    Files of one sample must follow each other: `Tree.together` is set.
+    """
     last: Batch | None = None
     for directory, bases, sizes in chunks:
         stems, odd = _stems(bases, last_dot)

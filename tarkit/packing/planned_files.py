@@ -1,4 +1,4 @@
-"""The origin of the shards of a tree: planned samples in batches, whose files are read when a batch is written."""
+"""The files of planned shards, as batches of samples; they are read when a batch is written."""
 
 from __future__ import annotations
 
