@@ -121,6 +121,7 @@ class ChildLoop:
 
     def run(self) -> None:
         """Work until the parent closes the channel."""
+        function, place, batches = self.function, self.place, self.function.batches
         while True:
             try:
                 samples = each_sample(self.channel.receive())
@@ -128,17 +129,15 @@ class ChildLoop:
                 return
             results: list[Result] = []
             held, sent = 0, monotonic()
-            groups: Iterable[list[Sent]] = (
-                [list(samples)] if self.function.batches else ([sample] for sample in samples)
-            )
+            groups: Iterable[list[Sent]] = [list(samples)] if batches else ([sample] for sample in samples)
             for index, group in enumerate(groups):
                 begun = monotonic()
                 if results and (held > BYTES or begun - sent > PAUSE):
                     self._send(RESULTS, results)
                     results, held, sent = [], 0, begun
-                PLACE.pack_into(self.place, 0, WHOLE if self.function.batches else index, begun)
+                PLACE.pack_into(place, 0, WHOLE if batches else index, begun)
                 try:
-                    made: list[Made | BaseException] = self.function(group)  # type: ignore[assignment]
+                    made: list[Made | BaseException] = function(group)  # type: ignore[assignment]
                 except MissingLibrary:
                     raise  # all samples would fail
                 except BaseException as error:
@@ -152,7 +151,7 @@ class ChildLoop:
                         held += sum(len(sample[2]) for sample in new if sample)
                     held += len(output)
                     output = b""
-            PLACE.pack_into(self.place, 0, IDLE, 0.0)
+            PLACE.pack_into(place, 0, IDLE, 0.0)
             if len(made) < len(group):
                 self._send(REFUSED, results[0])
             else:

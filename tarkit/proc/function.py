@@ -152,7 +152,7 @@ class FunctionWorker(JobWorker):
             process = self._process
         if not process.loaded:
             try:
-                self._log += _held(self._reply(process))
+                self._keep(self._reply(process))
             except EOFError:
                 status = process.close()
                 if self._cancelled:
@@ -185,7 +185,7 @@ class FunctionWorker(JobWorker):
             raise TarkitError(f"{self.options.where}: {message}", hint)
         if kind == REFUSED:
             _, (reason, tail), output, seconds = value
-            self._log += _held(output)
+            self._keep(output)
             raise WorkFailed(Failure(reason, None, tail), seconds)
         return value
 
@@ -204,7 +204,7 @@ class FunctionWorker(JobWorker):
         place, begun = process.where()
         self._process = None
         output = process.unread_output()
-        self._log += _held(output)
+        self._keep(output)
         if self._cancelled:
             raise WorkFailed("was cancelled")
         reason = f"the process that calls the function {status_words(status)}"
@@ -226,12 +226,16 @@ class FunctionWorker(JobWorker):
 
     def _outcome(self, job: Job, result: Result) -> Outcome:
         made, failed, output, seconds = result
-        self._log += _held(output)
+        self._keep(output)
         log = self._take_log() if self._log else ()
         if made is None:
             reason, tail = failed or ("", b"")
             return Outcome((), Failure(reason, None, tail), log, seconds)
         return Outcome(new_samples(job, made), None, log, seconds)
+
+    def _keep(self, output: bytes) -> None:
+        if output:
+            self._log.append(HeldRange("output", 0, output))
 
     def _take_log(self) -> list[HeldRange]:
         log, self._log = self._log, []
@@ -249,10 +253,6 @@ class FunctionWorker(JobWorker):
         if process is not None:
             process.close()  # which `end` may cut short
             self._process = None
-
-
-def _held(output: bytes) -> list[HeldRange]:
-    return [HeldRange("output", 0, output)] if output else []
 
 
 def _tail(output: bytes) -> bytes:

@@ -296,10 +296,8 @@ class Pool:
             for job, outcome in zip(batch.jobs, outcomes, strict=True):
                 if outcome is None:
                     rest.append(job)
-                    continue
-                if outcome.failure is not None and outcome.failure.fatal:
-                    self._death = f"{show(job.key)}: {outcome.failure.reason}"
-                self._report(job, outcome, again)
+                else:
+                    self._report(job, outcome, again)
             if rest:
                 self._put_back([JobBatch(rest)])
 
@@ -324,6 +322,8 @@ class Pool:
         failure = outcome.failure
         if failure is not None:
             job.failures += 1
+            if failure.fatal:
+                self._death = f"{show(job.key)}: {failure.reason}"
             if again and not failure.fatal and job.failures <= self.retries:
                 job.log += outcome.log
                 self._put_back([JobBatch([job], alone=True)])
