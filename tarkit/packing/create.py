@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Any, BinaryIO, Literal
 
 from tarkit.errors import TarkitError, Usage, spell
-from tarkit.packing.table import Rows, TableOrigin
+from tarkit.packing.table import LoadedRows, TableOrigin
 from tarkit.pipeline.archive import write_archive
 from tarkit.pipeline.arguments import check_seconds, list_words
 from tarkit.pipeline.chain import Chain
@@ -183,13 +183,13 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions) ->
     skipped = missing if chosen.skip_missing else None
     sources: list[bytes] = [os.fsencode(location.text)] if location.kind == "path" else []
 
-    def rows(tmpdir: str | None) -> Rows:
+    def rows(tmpdir: str | None) -> LoadedRows:
         load = ContentLoader(chosen.directory, taken, tmpdir, skipped, chosen.storage, times=chosen.mtime is None)
         with open_file_or_stdin(recipe, chosen.storage) as lines:
             contents = loaded(_rows(lines, location.name, chosen, run.warn), load, chosen.parallel)
             yield from contents if chosen.depfile is None else noted(contents)
 
-    def noted(contents: Rows) -> Rows:
+    def noted(contents: LoadedRows) -> LoadedRows:
         for entry, content in contents:
             if content is not None and entry.kind == "path":
                 sources.append(os.path.join(os.fsencode(chosen.directory or ""), entry.value))

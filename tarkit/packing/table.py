@@ -24,9 +24,9 @@ from tarkit.tables.recipe import MalformedRow, Row
 from tarkit.tar.header import encode
 from tarkit.tar.writer import PADS
 
-Rows = Iterable[tuple[Row, EntryContent | None]]
+LoadedRows = Iterable[tuple[Row, EntryContent | None]]
 Piece = Union[bytes, "OpenedContent"]
-Made = tuple[bytes | None, bytes, Piece, bytes, int]
+MadeEntry = tuple[bytes | None, bytes, Piece, bytes, int]
 """The key of a sample, None before the first; header, payload and padding of an entry, and their length together."""
 
 HELD = 1 << 18  # bytes: a batch with more takes no further sample, and a sample with more is passed on unfinished
@@ -45,7 +45,7 @@ class TableOrigin:
     """
 
     location: Location
-    rows: Callable[[str | None], Rows]
+    rows: Callable[[str | None], LoadedRows]
     repair: str
     mtime: int | None = 0
     storage: StoreOptions | None = None
@@ -116,7 +116,7 @@ class TableReader(InputReader):
         if keys:
             yield SampleBatch(_source_of(name, start, held), start, keys, stops)
 
-    def _entries(self) -> Iterator[Made]:
+    def _entries(self) -> Iterator[MadeEntry]:
         """Yield the entries of the rows, each with the key of its sample."""
         names, mtime = NameChecks(self._table.repair), self._table.mtime
         encode_, new, self._position = encode, OpenedContent, 0
@@ -185,10 +185,12 @@ class _GrowingSample(TarSample):
 
     source: _GrowingSource
 
-    def __init__(self, key: bytes | None, name: str, start: int, pieces: list[Piece], entries: Iterator[Made]) -> None:
+    def __init__(
+        self, key: bytes | None, name: str, start: int, pieces: list[Piece], entries: Iterator[MadeEntry]
+    ) -> None:
         super().__init__(key, _GrowingSource(name, start, ()), [], start, start)
         self._made = entries
-        self.following: Made | None = None
+        self.following: MadeEntry | None = None
         self.more = self._read_more
         self._extend(pieces)
 

@@ -288,18 +288,18 @@ class Name:
             raise
 
 
-Step = str | int  # of a path into JSON: a name or digits after a dot, or text in brackets
+PathStep = str | int  # of a path into JSON: a name or digits after a dot, or text in brackets
 
 _INDEX = re.compile(r"""\[(?:(-?[0-9]{1,18})|'([^']*)'|"([^"]*)")\](?=[.\[]|$)""")
 
 
-def parse_path(text: str) -> list[tuple[int, Step]]:
+def parse_path(text: str) -> list[tuple[int, PathStep]]:
     """Return the steps of `json.a[0].b` after its first word, each with its position.
 
     >>> parse_path("json.a[0]['b.c']")
     [(4, 'a'), (6, 0), (9, 'b.c')]
     """
-    steps: list[tuple[int, Step]] = []
+    steps: list[tuple[int, PathStep]] = []
     start, at = -1, 0  # of the current word, at the dot before it; -1 for the first one
     while at < len(text):
         index = _INDEX.match(text, at)
@@ -319,7 +319,7 @@ def parse_path(text: str) -> list[tuple[int, Step]]:
     return steps
 
 
-def step_into(value: Any, step: Step) -> Any:
+def step_into(value: Any, step: PathStep) -> Any:
     """Return the member of a JSON object, or the element of an array. Raises KeyError if there is none."""
     if isinstance(value, dict):
         return value[str(step)]
@@ -330,7 +330,7 @@ def step_into(value: Any, step: Step) -> Any:
     raise KeyError(step)
 
 
-def _follow(view: View, field: bytes, value: Any, path: list[Step]) -> Any:
+def _follow(view: View, field: bytes, value: Any, path: list[PathStep]) -> Any:
     for place, step in enumerate(path):
         try:
             value = step_into(value, step)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tarkit.pipeline.run import Run
     from tarkit.shards.partition import Part
 
-Plan = tuple[Output, list[SeriesSpec], Assign | None]
+SplitTargets = tuple[Output, list[SeriesSpec], Assign | None]
 """How shards are written, their series, and to which of these a sample goes."""
 
 
@@ -236,7 +236,7 @@ class SplitOptions(Options):
         output.refuse_places(run)
         return output
 
-    def _plan(self, run: Run) -> Plan:
+    def _plan(self, run: Run) -> SplitTargets:
         if self.map is not None:
             return self._plan_categories(run)
         default = f"{PART}-%06d.tar" if self.shares else SPLIT_NAME
@@ -265,7 +265,7 @@ class SplitOptions(Options):
             group = FieldValue(self.group_field, run.policy)
         return series, ByHash(self.shares, "" if self.seed is None else str(self.seed), group)
 
-    def _plan_categories(self, run: Run) -> Plan:
+    def _plan_categories(self, run: Run) -> SplitTargets:
         from tarkit.shards.partition import ByMap
 
         directory = os.fspath(self.template or "")

@@ -12,7 +12,7 @@ import pytest
 
 import tarkit
 from tarkit.dataset import Dataset
-from tarkit.packing.table import HELD, Rows, TableOrigin
+from tarkit.packing.table import HELD, LoadedRows, TableOrigin
 from tarkit.pipeline.run import Run
 from tarkit.streams.location import file_location
 from tarkit.tables.content import ContentLoader, loaded
@@ -25,7 +25,7 @@ def dataset(lines: Iterable[bytes]) -> Dataset:
     """Return the samples of a recipe as a dataset."""
     load = ContentLoader()
 
-    def rows(tmpdir: str | None) -> Rows:
+    def rows(tmpdir: str | None) -> LoadedRows:
         return loaded(read_recipe(lines, "recipe", pipes_allowed=False), load)
 
     return Dataset(TableOrigin(file_location("recipe"), rows, "gather them"), Run)
