@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -28,6 +29,7 @@ from tarkit.tar.writer import PADS, EntryWriter
 if TYPE_CHECKING:
     from tarkit.threads import ThreadCall
 
+OPENED = 64  # files that are open together
 STEP = 8 << 20  # bytes of content in a batch, about: progress is shown after each
 
 _KINDS = {errno.EISDIR: "is a directory", errno.ESPIPE: "is not a regular file, so its size cannot be planned"}
@@ -70,11 +72,11 @@ class PlannedFiles:
                 yield FileBatch(part, self, self._requests)
 
     def _present(self) -> Iterator[FileBatch]:
-        """Yield the samples of which no file is missing; few at a time, as files may disappear until they are read."""
+        """Yield the samples of which no file is missing; few at a time, as their files are open until they are read."""
         names, files, groups = NameChecks(limit=None), 0, 0
-        for rows in (part for batch in self._plan.batches(self.shard) for part in batch.parts(SMALL)):
+        for rows in (part for batch in self._plan.batches(self.shard) for part in _few_files(batch)):
             batch = FileBatch(rows, self, self._requests)
-            missing = batch.find_missing()
+            missing = batch.open_files()
             self.skipped += [f"{text}; its sample is left out" for text in missing.values()]
             for before, end in pairwise((-1, *missing, len(rows.keys))):
                 if before + 1 < end:
@@ -86,6 +88,16 @@ class PlannedFiles:
         if self.skipped:
             self.shard = self.shard._replace(groups=groups, files=files, samples=names.samples)
             self.shard = self.shard._replace(first=names.first or b"", last=names.last or b"")
+
+
+def _few_files(batch: Batch) -> Iterator[Batch]:
+    """Yield parts of a batch with OPENED files at most; a sample with more is a part of its own."""
+    start, count = 0, len(batch.keys)
+    while start < count:
+        before = batch.stops[start - 1] if start else 0
+        stop = max(bisect_right(batch.stops, before + OPENED), start + 1)
+        yield batch.part(start, stop)
+        start = stop
 
 
 def _places(plan: Plan, shard: PlannedShard) -> Iterator[Place]:
@@ -106,13 +118,14 @@ class FileBatch(SampleBatch):
         requests: the requests of objects, in their order.
     """
 
-    __slots__ = ("_origin", "_requests", "rows")
+    __slots__ = ("_opened", "_origin", "_requests", "rows")
 
     def __init__(self, rows: Batch, origin: PlannedFiles, requests: Iterator[ThreadCall[Fetched]]) -> None:
         self.rows = rows
         self.keys, self.key, self.start = rows.keys, rows.keys[-1], 0
         self._origin = origin
         self._requests = requests
+        self._opened: dict[bytes, int] = {}  # descriptors of files that are open already
 
     @property
     def content(self) -> int:
@@ -126,20 +139,29 @@ class FileBatch(SampleBatch):
 
     def part(self, begin: int, end: int) -> FileBatch:
         """Return samples [begin, end), whose objects are the next to be requested."""
-        return FileBatch(self.rows.part(begin, end), self._origin, self._requests)
+        batch = FileBatch(self.rows.part(begin, end), self._origin, self._requests)
+        batch._opened = self._opened
+        return batch
 
-    def find_missing(self) -> dict[int, str]:
-        """Return the numbers of samples with a file that does not exist, each with a message that names the first."""
+    def open_files(self) -> dict[int, str]:
+        """Open the files; return the numbers of samples that lack one, each with a message that names the first.
+
+        What is open cannot disappear any more. The files of a sample with more than OPENED are only looked at.
+        """
+        opens, opened = len(self.rows.names) <= OPENED, self._opened
         missing: dict[int, str] = {}
         requests: list[ThreadCall[Fetched]] = []  # of the other samples
         for number, (start, stop) in enumerate(pairwise((0, *self.rows.stops))):
-            requested = len(requests)
+            requested, paths = len(requests), list[bytes]()
             for source in self.rows.sources[start:stop]:
                 kind, value = parse_source(source)
                 try:
                     if kind == "url":
                         requests.append(next(self._requests))
                         requests[-1].result()
+                    elif kind == "path" and opens and value not in opened:
+                        opened[value] = os.open(value, _FLAGS)
+                        paths.append(value)
                     elif kind == "path":
                         os.stat(value)
                 except (FileNotFoundError, NotADirectoryError) as error:
@@ -151,6 +173,8 @@ class FileBatch(SampleBatch):
                     raise self._unreadable(value, error) from None
             if number in missing:
                 del requests[requested:]
+                for path in paths:
+                    os.close(opened.pop(path))
         self._requests = iter(requests)
         return missing
 
@@ -163,7 +187,8 @@ class FileBatch(SampleBatch):
             TarkitError: a file is missing, cannot be read, is not regular, or has not the size that was planned.
         """
         rows = self.rows.part(begin, len(self.keys) if end is None else end)
-        open_, close, add, mtime = os.open, os.close, writer.add, self._origin.mtime or 0
+        open_ = self._open if self._opened else os.open
+        close, add, mtime = os.close, writer.add, self._origin.mtime or 0
         largest = -2 if self._origin.mtime is None else SMALL
         for name, path, size in zip(rows.names, rows.sources, rows.sizes, strict=True):
             data = b""
@@ -183,6 +208,10 @@ class FileBatch(SampleBatch):
             else:
                 self._add(writer, name, size, path)
 
+    def _open(self, path: bytes, flags: int) -> int:
+        opened = self._opened.pop(path, -1)
+        return os.open(path, flags) if opened < 0 else opened
+
     def _add(self, writer: EntryWriter, name: bytes, size: int, source: bytes) -> None:
         kind, value = parse_source(source)
         if kind == "data":
@@ -194,7 +223,7 @@ class FileBatch(SampleBatch):
 
     def _add_file(self, writer: EntryWriter, name: bytes, size: int, path: bytes) -> None:
         try:
-            fd = os.open(path, _FLAGS)
+            fd = self._open(path, _FLAGS)
             try:
                 before = os.fstat(fd)
                 if not stat.S_ISREG(before.st_mode) or before.st_size != size >= 0:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Union
@@ -22,6 +23,7 @@ from tarkit.streams.source import Source
 from tarkit.tables.content import EntryContent
 from tarkit.tables.recipe import MalformedRow, Row
 from tarkit.tar.header import encode
+from tarkit.tar.reader import Raw
 from tarkit.tar.writer import PADS
 
 LoadedRows = Iterable[tuple[Row, EntryContent | None]]
@@ -181,15 +183,17 @@ class _GrowingSample(TarSample):
         following: the first entry of the next sample, once this one is complete.
     """
 
-    __slots__ = ("_made", "following")
+    __slots__ = ("_made", "_names", "_offsets", "following")
 
     source: _GrowingSource
 
     def __init__(
         self, key: bytes | None, name: str, start: int, pieces: list[Piece], entries: Iterator[MadeEntry]
     ) -> None:
-        super().__init__(key, _GrowingSource(name, start, ()), [], start, start)
+        super().__init__(key, _GrowingSource(name, start, ()), None, start, start)
         self._made = entries
+        self._names: list[bytes] = []
+        self._offsets = array("q")  # of each entry where it starts, its data start, their size, and where it stops
         self.following: MadeEntry | None = None
         self.more = self._read_more
         self._extend(pieces)
@@ -212,8 +216,16 @@ class _GrowingSample(TarSample):
 
     def _extend(self, pieces: list[Piece]) -> None:
         start, self.stop = self.stop, self.source.extend(pieces)
-        self._entries = [*self.raw, *TarSample(self.key, self.source, None, start, self.stop).raw]
+        for name, *places, _, _, _ in TarSample(self.key, self.source, None, start, self.stop).raw:
+            self._names.append(name)
+            self._offsets.extend(places)
         self._named = False
+
+    @property
+    def raw(self) -> Sequence[Raw]:
+        """The entries so far, which are files: their headers are not kept."""
+        places = [iter(self._offsets)] * 4
+        return [(name, *four, b"0", b"", -1) for name, four in zip(self._names, zip(*places, strict=True), strict=True)]
 
 
 class _GrowingSource(JoinedSource):

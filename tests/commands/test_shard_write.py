@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
@@ -389,6 +390,27 @@ def test_an_existing_shard_whose_samples_are_missing(
     planned.append(vanish)
     run(*words, "--resume", "--force")
     assert set(shards()) == {"s-0.tar"}
+
+
+def test_files_that_disappear_while_others_are_written(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples are whole or left out: the files of those that are written next are open already."""
+    tree({f"{n:03}.{field}": b"%d" % n for n in range(200) for field in "xy"})
+    read, count = planned_files.read_small, 0
+
+    def remove(fd: int, size: int = -1) -> bytes:
+        nonlocal count
+        count += 1
+        if count == 20:
+            for n in (*range(15, 25), *range(150, 160)):
+                Path(f"t/{n:03}.y").unlink()
+        return read(fd, size)
+
+    monkeypatch.setattr(planned_files, "read_small", remove)
+    ran = run("shard", "t", "-c", "200", "-o", "s-%d.tar", "-p", "1", "--on-missing", "skip")
+    fields = Counter(name.partition(".")[0] for name, _ in entries("s-0.tar"))
+    assert set(fields.values()) == {2}
+    assert fields.keys() == {f"{n:03}" for n in range(200) if not 150 <= n < 160}
+    assert sum("its sample is left out" in line for line in ran.lines) == 10
 
 
 # ---- --resume
