@@ -126,7 +126,8 @@ def _report_end(run: ConsoleRun, drawn: Mix[TarSample]) -> None:
         )
         run.facts["input_left"] = left
     if drawn.total is not None and drawn.yielded < drawn.total:
-        run.tell(f"{drawn.yielded} samples instead of {drawn.total}: the sources have no more")
+        why = "" if left else ": the sources have no more"
+        run.tell(f"{drawn.yielded} samples instead of {drawn.total}{why}")
 
 
 def _has_more(stock: Stock[TarSample]) -> bool:

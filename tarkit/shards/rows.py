@@ -71,7 +71,13 @@ SIZE_RULE: Any = row(
     more="tar: the archive, which does not exceed it. content: the contents of its files; a shard is closed once they "
     "reach it, as in tarp and ishard.",
 )
-FORCE: Any = row("Output", "--force", default=False, help="Replace existing shards.")
+FORCE: Any = row(
+    "Output",
+    "--force",
+    default=False,
+    help="Replace existing shards.",
+    more="Others of the same names that are not written are removed.",
+)
 MANIFEST: Any = file_row("Output", "--manifest", "List shards in FILE: samples, bytes, sha256, keys.")
 MAP: Any = row(
     "Categories",

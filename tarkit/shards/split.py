@@ -105,7 +105,8 @@ class SplitOptions(Options):
         metavar="A=0.9,B=0.1",
         help="Parts by a hash of the key: {part}, or PART-TEMPLATE.",
         more="The name of a part, such as train, replaces {part} in TEMPLATE; without it, it is put before the name. "
-        "A number K is K equal parts: fold-0, fold-1 and so on. "
+        "A number K is K parts, fold-0, fold-1 and so on, with equal shares of the hashes: about equally many samples; "
+        "--stratify makes their numbers equal for each class. "
         "Shares are 0.1, 1/10 or 10%, and a part without one gets the rest.",
     )
     group: str | None = row(

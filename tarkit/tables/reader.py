@@ -145,6 +145,8 @@ class KeyTemplate:
                 key += format(index, spec).encode()
             elif name is not None:
                 value = values[names.index(name)] if name in names else None
+                if name not in names:
+                    raise MalformedRow(f"there is no column {show(name)}, which is in the key")
                 if not value:
                     raise MalformedRow(f"column {show(name)} of the key is empty")
                 key += _formatted(value, name, spec) if spec else value

@@ -201,7 +201,7 @@ TABLES: list[tuple[Format, bytes, str | None, list[str] | None, str]] = [
     ("tsv", b"__key__\ta\na/\tx\n", None, None, "t:2: invalid key 'a/'"),
     ("tsv", b"__key__\ta\na\0b\tx\n", None, None, "t:2: invalid key 'a\\x00b'"),
     ("tsv", b"__key__\ta\n\tx\n", None, None, "t:2: column '__key__' of the key is empty"),
-    ("tsv", b"a\nx\n", "{b}", None, "t:2: column 'b' of the key is empty"),
+    ("tsv", b"a\nx\n", "{b}", None, "t:2: there is no column 'b', which is in the key"),
     ("tsv", b"a\nx\n", "{a:04d}", None, "t:2: column 'a' in the key: invalid literal for int() with base 10: 'x'"),
     ("tsv", b"a\n", "{index:x:}", None, "usage: invalid template for keys '{index:x:}': Invalid format specifier..."),
     ("tsv", b"a\nx\n", "{", None, "usage: invalid template for keys '{': Single '{' encountered in format string"),
