@@ -76,15 +76,18 @@ class PlannedFiles:
         names, files, groups = NameChecks(limit=None), 0, 0
         for rows in (part for batch in self._plan.batches(self.shard) for part in _few_files(batch)):
             batch = FileBatch(rows, self, self._requests)
-            missing = batch.open_files()
-            self.skipped += [f"{text}; its sample is left out" for text in missing.values()]
-            for before, end in pairwise((-1, *missing, len(rows.keys))):
-                if before + 1 < end:
-                    present = batch.part(before + 1, end)
-                    names.extend(present.rows.names)
-                    groups += present.count
-                    files += len(present.rows.names)
-                    yield present
+            try:
+                missing = batch.open_files()
+                self.skipped += [f"{text}; its sample is left out" for text in missing.values()]
+                for before, end in pairwise((-1, *missing, len(rows.keys))):
+                    if before + 1 < end:
+                        present = batch.part(before + 1, end)
+                        names.extend(present.rows.names)
+                        groups += present.count
+                        files += len(present.rows.names)
+                        yield present
+            finally:
+                batch.close_files()
         if self.skipped:
             self.shard = self.shard._replace(groups=groups, files=files, samples=names.samples)
             self.shard = self.shard._replace(first=names.first or b"", last=names.last or b"")
@@ -177,6 +180,11 @@ class FileBatch(SampleBatch):
                     os.close(opened.pop(path))
         self._requests = iter(requests)
         return missing
+
+    def close_files(self) -> None:
+        """Close the files that are open and were not written, after an error."""
+        while self._opened:
+            os.close(self._opened.popitem()[1])
 
     def write(self, writer: EntryWriter, begin: int = 0, end: int | None = None) -> None:
         """Append samples [begin, end) to an archive, by default all.

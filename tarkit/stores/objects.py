@@ -7,8 +7,8 @@ profiles in ~/.aws, as of the AWS tools.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
+from itertools import chain, islice
 from typing import Any
 from uuid import uuid4
 
@@ -102,7 +102,7 @@ class ObjectStore(Store):
         # obstore lists directories only; the names before the prefix are skipped, and the rest after it is not read
         directory = prefix.rpartition("/")[0] or None
         offset = _before(prefix) if len(prefix) > len(directory or "") + 1 else None
-        last = ""
+        last, refuses = "", False
         try:
             for page in obstore.list(store, prefix=directory, offset=offset):
                 for meta in page:
@@ -117,19 +117,28 @@ class ObjectStore(Store):
             if scheme != "s3":
                 what = f"{public_name(url)}: the library cannot name an object in this list: {first_line(error)}"
                 raise TarkitError(what, "remove or rename it") from error
+            refuses = True
         except BaseException as error:
             raise_for(url, error, self.options)
-        else:
-            if scheme == "s3":  # obstore takes a page that is no list, such as a form to log in, for the last one
-                with suppress(Denied):  # of a login in the query of a URL, which some accounts refuse
-                    yield from self._list_by_name(url, bucket, prefix, last)
-            return
-        yield from self._list_by_name(url, bucket, prefix, last)
+        if scheme == "s3":  # obstore also takes a page that is no list, such as a form to log in, for the last one
+            yield from self._list_by_name(url, bucket, prefix, last, refuses)
 
-    def _list_by_name(self, url: str, bucket: str, prefix: str, last: str) -> Iterator[Info]:
-        """Yield the objects that follow a name; a warning says how many there are that cannot be named."""
+    def _list_by_name(self, url: str, bucket: str, prefix: str, last: str, must: bool) -> Iterator[Info]:
+        """Yield the objects that follow a name; a warning says how many there are that cannot be named.
+
+        There are none where the account refuses a login in the query of a URL, unless the list `must` go on.
+        """
         refused: list[str] = []
-        for name, size, etag, modified in listed_by_name(bucket, prefix, last, self.options):
+        following = listed_by_name(bucket, prefix, last, self.options)
+        try:
+            first = [*islice(following, 1)]
+        except Denied:
+            if must:
+                raise
+            return
+        for name, size, etag, modified in chain(first, following):
+            if name.removesuffix("/") == last:  # the last one is stored with a slash
+                continue
             named = f"s3://{bucket}/{name.removesuffix('/')}"  # as obstore has them
             try:
                 split_named(named)

@@ -114,3 +114,28 @@ def test_lists_of_a_cluster() -> None:
         with pytest.warns(tarkit.TarkitWarning, match="2 objects are left out of the list"):
             assert [info.url for info in connect.list_objects("ais://b/")] == ["ais://b/a.tar", "ais://b/f.tar"]
         connect._store.cache_clear()
+
+
+@each_row("page", [1, 2, 3, 1000])
+def test_markers_of_directories(page: int, server: S3Server) -> None:
+    """An object whose name ends in a slash stands once in a list, also where it is the last."""
+    bucket = put(server, "a.tar", "b/", "b/c.tar", "z/")
+    server.page = page
+    found = [info.url.removeprefix(f"s3://{bucket}/") for info in connect.list_objects(f"s3://{bucket}/")]
+    assert found == ["a.tar", "b", "b/c.tar", "z"]
+
+
+def test_keys_that_expire_in_what_follows(server: S3Server) -> None:
+    """Where some objects follow, what else follows is not believed to be nothing."""
+    bucket = put(server, *(f"{n}.tar" for n in range(8)))
+    server.page = 2
+    pages: list[str] = []
+
+    def damage(method: str, path: str, data: bytes) -> bytes | int:
+        pages.append(path)
+        if len(pages) == 2:
+            return FAULTS["html"]
+        return 403 if len(pages) > 3 else data
+
+    with forwarding(server.url, answer=damage) as wrong, pytest.raises(TarkitError, match="permission denied"):
+        list(connect.list_objects(f"s3://{bucket}/", StoreOptions(endpoint_url=wrong, retries=2, timeout=5)))
