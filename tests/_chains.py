@@ -222,7 +222,7 @@ class Chain:
         self.steps: list[Callable[[Data], Data]] = []
         self.number = itertools.count()
         self.odd = self.draw.random() < 0.4
-        self.mode = self.draw.choices(("distinct", "scattered", "joined", "special"), (7, 1, 1, 2))[0]
+        self.mode = self.draw.choices(("distinct", "scattered", "joined", "join", "special"), (7, 1, 1, 1, 2))[0]
         self.concatenated = self.draw.random() < 0.15  # archives with another one behind the end marker
         self.damaged = self.mode == "distinct" and not self.odd and not self.concatenated and self.draw.random() < 0.2
         self.shards = self._archives()
@@ -258,7 +258,7 @@ class Chain:
         draw, rows = self.draw, []
         large = draw.random() < 0.12
         names = [name for name in CONTENTS if name != "big.bin" or large]
-        for _ in range(1 if self.mode == "scattered" else 2 if self.mode == "joined" else draw.choice((1, 1, 2, 3))):
+        for _ in range({"scattered": 1, "joined": 2, "join": 2}.get(self.mode) or draw.choice((1, 1, 2, 3))):
             fixed = draw.sample(names, draw.randrange(1, len(names) + 1))
             some = []
             for _ in range(draw.choice((1, 3, 8, 20))):
@@ -273,6 +273,8 @@ class Chain:
         elif self.mode == "joined":
             last, key = items[0][-1], items[1][0].key
             items[0][-1] = Item(key, {f"first.{field}": data for field, data in last.fields.items()}, "")
+        elif self.mode == "join":
+            items[1] = self._second(items[0], items[1])
         return [self._shard(place, some) for place, some in enumerate(items)]
 
     def _key(self) -> str:
@@ -295,6 +297,15 @@ class Chain:
         """Return the samples with second parts of some, which are not adjacent to the first, at the end."""
         parts = [Item(item.key, {"late.txt": b"late " + item.key[:9].encode("utf-8", "replace")}, "") for item in items]
         return [*items, *self.draw.sample(parts[:-1], len(parts) // 2)]
+
+    def _second(self, first: list[Item], own: list[Item]) -> list[Item]:
+        """Return samples of which many have the keys of `first`, in another order, and fields of their own."""
+        keys = [item.key for item in first]
+        keys = self.draw.sample(keys, self.draw.randrange(1, len(keys) + 1)) + [item.key for item in own]
+        fields = [{f"second.{name}": data for name, data in item.fields.items()} for item in own]
+        items = [Item(key, self.draw.choice(fields), "") for key in keys]
+        self.draw.shuffle(items)
+        return items
 
     def _shard(self, place: int, items: list[Item]) -> Shard:
         draw, stem = self.draw, f"a{place}"
@@ -320,7 +331,8 @@ class Chain:
 
     def _origin(self) -> tuple[list[Item], Callable[[], Data]]:
         draw, shards = self.draw, self.shards
-        problems = {"scattered": "scattered-sample", "joined": "joined-sample", "special": "duplicate-entry"}
+        problems = {"scattered": "scattered-sample", "special": "duplicate-entry"}
+        problems |= dict.fromkeys(("joined", "join"), "joined-sample")
         allow = [problem for mode, problem in problems.items() if mode == self.mode] + [
             "trailing-data"
         ] * self.concatenated
@@ -390,7 +402,7 @@ class Chain:
             for _ in range(draw.randrange(4)):
                 draw.choice((*narrow, self.sort, self.slice, self.match))()
             return
-        if self.mode == "scattered":
+        if self.mode in ("scattered", "join"):
             for _ in range(draw.randrange(3)):
                 draw.choice(narrow)()
             self.sort()
