@@ -7,6 +7,7 @@ A field is as in `values`: the content of a field, a path into its JSON, `size`,
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -35,6 +36,14 @@ _CODES: dict[str, Callable[[bytes], bytes | None]] = {
     "auto": encoding.auto,
 }
 _WORDS = {"int": "whole number", "float": "number"}
+
+
+def _size_option(fields: Sequence[str]) -> str | None:
+    """Return the hint for a field that looks like the size of a shard, which -s is in other commands; None for others."""
+    size = next((word for word in fields if re.fullmatch(r"[0-9.]+([kKMGT]i?[bB]?)?", word)), None)
+    if size is None or spell("by") != "-s":
+        return None
+    return f"-s takes fields: {'-c' if size.isdigit() else '--size'} {size} cuts shards"
 
 
 @dataclass(eq=False, repr=False)
@@ -123,7 +132,8 @@ class SortKey:
             except Problem as problem:
                 if problem.name != "sparse-entry":
                     skip, allow = spell_open("skip", problem.name), spell("allow", problem.name)
-                    problem.hint = f"{skip} leaves such samples out, {allow} puts them before the others"
+                    cuts = _size_option(self.fields)
+                    problem.hint = cuts or f"{skip} leaves such samples out, {allow} puts them before the others"
                 raise
         return rank
 

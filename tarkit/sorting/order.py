@@ -15,6 +15,7 @@ from tarkit.pipeline.output import total_size
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import neighbours
 from tarkit.pipeline.steps import Flow, Step
+from tarkit.problems import PROBLEMS
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.sorting.keys import Disorder, OrderFile, SortKey, SortType, check_order
@@ -85,16 +86,20 @@ class Order(Step):
         flow.keys_may_repeat = sorter.distinct  # sorted by key, entries of one key are one sample
         flow.is_repeated = lambda: sorter.repeated
         # the sorter checks its files after the last sample; once more when the output has copied that one
-        flow.at_end += (sorter.unchanged, lambda: self._report(run, sorter))
+        flow.at_end += (sorter.unchanged, lambda: self._report(run, sorter, flow.inputs.locations))
         return sorter
 
-    def _report(self, run: Run, sorter: Sorter) -> None:
+    def _report(self, run: Run, sorter: Sorter, inputs: Sequence[Location]) -> None:
         taken, joined, left_out, out = sorter.taken, sorter.joined, sorter.left_out, sorter.yielded
         run.dropped += left_out
         run.facts["order"] = {"in": taken, "gathered": joined, "left_out": left_out, "out": out}
         run.note(
             f"{taken} samples came in, {joined} became parts of others, {left_out} were left out, and {out} came out"
         )
+        policy = run.policy
+        asked = self.gathers and "joined-sample" in policy.allowed and len(policy.allowed) < len(PROBLEMS)
+        if asked and len(inputs) > 1 and not policy.counts["joined-sample"]:
+            run.tell("no sample was joined: no key is in two inputs")
         if isinstance(self.key, OrderFile) and self.key.missing:
             run.facts["not_found"] = self.key.missing
             run.tell(f"{self.key.name}: {self.key.missing} of {len(self.key.places)} keys were not found")

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from typing import NamedTuple
 
 from tarkit.errors import Problem
@@ -83,18 +84,21 @@ class Sizes:
         return max(self.counts, default=0)
 
     @property
-    def median(self) -> int:
-        """The lower median; with more than 65536 different sizes it is rounded down by at most 1/256."""
-        passed, half = 0, (self.count + 1) // 2
-        for size in sorted(self.counts):
-            passed += self.counts[size]
-            if passed >= half:
-                return size
-        return 0
+    def median(self) -> float:
+        """The median; with more than 65536 different sizes it is rounded down by at most 1/256."""
+        sizes = sorted(self.counts)
+        ends = list(accumulate(self.counts[size] for size in sizes))
+        low, high = (sizes[bisect_right(ends, at)] if sizes else 0 for at in ((self.count - 1) // 2, self.count // 2))
+        return mean_of(low, high)
 
     def bins(self) -> list[tuple[int, int, int]]:
         """Return the ranges of `round_bins`."""
         return round_bins(self.counts)
+
+
+def mean_of(low: int, high: int) -> float:
+    """Return the mean of two numbers, as an int if it is whole."""
+    return (low + high) / 2 if (low + high) % 2 else (low + high) // 2
 
 
 def round_bins(counts: Mapping[int, int]) -> list[tuple[int, int, int]]:

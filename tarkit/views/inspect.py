@@ -35,13 +35,14 @@ FEW, PAGE = 10, 200  # default numbers of samples: in lines, on a page
 class FieldStats:
     """Statistics of one field: the number of samples that have it, and the sizes of its contents in bytes.
 
-    The median of more than 65 536 different sizes is up to 1/256 off.
+    The median of an even number of sizes is the mean of the two in the middle; that of more than 65 536 different
+    sizes is up to 1/256 off.
     """
 
     count: int
     bytes: int
     min: int
-    median: int
+    median: float
     max: int
 
 

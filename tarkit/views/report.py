@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import printable
 from tarkit.sizes import scaled
-from tarkit.views.census import OTHERS, Census, Set, Share, Sizes
+from tarkit.views.census import OTHERS, Census, Set, Share, Sizes, mean_of
 
 if TYPE_CHECKING:
     from tarkit.views.classes import ClassCounts
@@ -79,7 +79,7 @@ def share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
-def number(value: int) -> str:
+def number(value: float) -> str:
     """Return a number with blanks between its thousands."""
     return f"{value:,}".replace(",", " ")
 
@@ -223,11 +223,9 @@ def _spread(shards: Sequence[Census]) -> Section:
     for what in ("samples", "entries", "size", "content"):
         ordered = sorted(shards, key=lambda shard: getattr(shard, what))
         values = [getattr(shard, what) for shard in ordered]
-        shown = [amount(value) if what in ("size", "content") else number(value) for value in values]
-        middle = (len(values) - 1) // 2
-        rows.append(
-            ("bytes" if what == "size" else what, shown[0], shown[middle], shown[-1], ordered[0].name, ordered[-1].name)
-        )
+        three = (values[0], mean_of(values[(len(values) - 1) // 2], values[len(values) // 2]), values[-1])
+        shown = map(amount if what in ("size", "content") else number, three)
+        rows.append(("bytes" if what == "size" else what, *shown, ordered[0].name, ordered[-1].name))
     heads = ("per shard", "min", "median", "max", "shard with min", "shard with max")
     even = len({shard.samples for shard in shards}) == 1
     return Section("Shards", heads, rows, "all shards have the same number of samples" if even else "")

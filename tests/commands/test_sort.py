@@ -337,6 +337,8 @@ def test_joining(run: Run, archive: Archive, feed: Feed) -> None:
     names = "a.jpg a.cls b.jpg b.cls c.jpg c.cls d.cls"
     assert [name for name, _ in entries(ran.stdout)] == names.split()
     assert ran.stderr == ""
+    ran = run("sort", images, feed(archive(rows("x/a.cls x/b.cls"), "other.tar")), "--allow", "joined-sample")
+    assert ran.stderr == "tarkit: no sample was joined: no key is in two inputs\n"
     ran = run("sort", labels, images, "--allow", "joined-sample", "-s", "cls", "-t", "int")
     assert [name for name, _ in entries(ran.stdout)] == ["d.cls", "c.cls", "c.jpg", "b.cls", "b.jpg", "a.cls", "a.jpg"]
     ran = run("sort", images, labels, "--skip", "joined-sample", "--report", "r.json")
@@ -344,6 +346,15 @@ def test_joining(run: Run, archive: Archive, feed: Feed) -> None:
     assert json.loads(Path("r.json").read_text())["order"] == {"in": 7, "gathered": 0, "left_out": 3, "out": 4}
     ran = run("sort", images, images if feed.kind != "pipe" else feed("images.tar"), "--allow", "joined-sample", exit=1)
     assert "[duplicate-entry]" in ran.stderr
+
+
+@each_row(("word", "hint"), [("1M", "-s takes fields: --size 1M cuts shards"), ("1.5GiB", "-s takes fields: --size 1.5GiB cuts shards"),
+                           ("1000", "-s takes fields: -c 1000 cuts shards"), ("1Mx", "--skip missing-field leaves")])  # fmt: skip
+def test_a_size_for_a_field(run: Run, archive: Archive, word: str, hint: str) -> None:
+    """-s is a size in split: where no field has that name, the hint is the option that cuts shards."""
+    ran = run("sort", archive(rows("a.x b.x")), "-s", word, exit=1)
+    assert f"hint: {hint}" in ran.stderr
+    assert run("sort", archive(rows("a.1M b.1M")), "-s", "1M").stderr == ""
 
 
 @each_way

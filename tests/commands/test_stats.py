@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import statistics
 import tarfile
 from contextlib import suppress
 from html.parser import HTMLParser
@@ -451,6 +452,21 @@ def test_usage(words: tuple[str, ...], run: Run) -> None:
 # ---- sizes
 
 
+@each_row(("sizes", "median"), [([], 0), ([7], 7), ([1, 4], 2.5), ([4, 2], 3), ([9, 1, 5], 5), ([1, 1, 2, 100], 1.5)])
+def test_median(sizes: list[int], median: float) -> None:
+    """The median of an even number of sizes is the mean of the two in the middle."""
+    found = Sizes()
+    found.add(sizes)
+    assert found.median == median
+    assert isinstance(found.median, int) or found.median % 1
+
+
+def test_median_of_shards(run: Run, archive: Archive) -> None:
+    """The median of an even number of shards is the mean of the two in the middle."""
+    names = [archive({f"{i}.x": b"" for i in range(count)}, f"s{count}.tar") for count in (1, 4)]
+    assert re.search(r"^  samples +1 +2\.5 +4 ", run("stats", *names).stdout.decode(), re.M)
+
+
 @settings(max_examples=25)
 @given(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=100), st.integers(1, 50), st.integers(1, 9))
 def test_sizes(values: list[int], distinct: int, pieces: int) -> None:
@@ -462,7 +478,7 @@ def test_sizes(values: list[int], distinct: int, pieces: int) -> None:
             one = Sizes()
             one.add(values[piece::pieces])
             found.merge(one)
-    median = sorted(values)[(len(values) - 1) // 2]
+    median = statistics.median(values)
     assert (found.count, found.bytes) == (len(values), sum(values))
     assert sum(count for _, _, count in found.bins()) == len(values)
     assert median * 255 / 256 <= found.median <= median
