@@ -13,8 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypedDict, Unpack, overload
 
-from tarkit.errors import Unsupported, Usage
-from tarkit.pipeline.arguments import (
+from tarkit.arguments import (
     ask_for_buffer,
     check_at_least,
     check_choice,
@@ -27,6 +26,7 @@ from tarkit.pipeline.arguments import (
     parse_slice,
     split_names,
 )
+from tarkit.errors import Unsupported, Usage
 from tarkit.pipeline.chain import Archives, Chain, locate
 from tarkit.pipeline.run import Run, new_run
 from tarkit.pipeline.sample import DecodedSample, Sample, view_samples

@@ -12,6 +12,9 @@ LARGEST = 2**63 - 1
 LONGEST = 10**9
 """The longest time-out in seconds, 31 years: the system takes no longer ones."""
 
+EARLIEST, LATEST = -62_135_596_800, 253_402_300_799
+"""The years 1 to 9999 in seconds since 1970: some readers of tar fail or crash on times outside of them."""
+
 _UNITS = {"": 1, "b": 1}
 _UNITS |= {f"{letter}{tail}": 1000**power for power, letter in enumerate("kmgt", 1) for tail in ("", "b")}
 _UNITS |= {f"{letter}{tail}": 1024**power for power, letter in enumerate("kmgt", 1) for tail in ("i", "ib")}

@@ -67,6 +67,8 @@ LAYERS = [
     "redaction",
     "errors",
     "sizes",
+    "arguments",
+    "options",
     "signals",
     "threads",
     "problems",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tarkit.arguments import parse_processes, split_names
 from tarkit.checking.across import Against, Manifest, SetCheck, Unique, joined, mixed, read_manifest
 from tarkit.checking.compare import Sameness
 from tarkit.checking.findings import FINDINGS, Finding, ShardReport
@@ -17,9 +18,8 @@ from tarkit.checking.fix import Fix
 from tarkit.checking.shard import Item, OptionalChecks, check_shard
 from tarkit.checking.targets import TARGETS, Target
 from tarkit.errors import Usage, spell
-from tarkit.pipeline.arguments import parse_processes, split_names
+from tarkit.options import Options, row
 from tarkit.pipeline.chain import locate, refuse_twice
-from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.output import total_size
 from tarkit.pipeline.run import Run
 from tarkit.problems import PROBLEMS

@@ -12,7 +12,7 @@ from tarkit.cli import options
 from tarkit.cli.console import ConsoleRun
 from tarkit.cli.jobs import given_options
 from tarkit.errors import Usage
-from tarkit.pipeline.options import Options, row
+from tarkit.options import Options, row
 
 if TYPE_CHECKING:
     from tarkit.dataset import Dataset

@@ -19,7 +19,7 @@ from tarkit.errors import Usage
 from tarkit.sizes import LARGEST, LONGEST
 
 if TYPE_CHECKING:
-    from tarkit.pipeline.options import OptionRow, Role
+    from tarkit.options import OptionRow, Role
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
@@ -156,9 +156,9 @@ class AliasedChoice(click.Choice[str]):
 def option(section: str, *names: str, **settings: Any) -> Decorator:
     """Return a decorator that declares an option of a command alone, in this section of its help.
 
-    The other arguments are those of a row, a `pipeline.options.OptionRow`.
+    The other arguments are those of a row, a `options.OptionRow`.
     """
-    from tarkit.pipeline.options import OptionRow
+    from tarkit.options import OptionRow
 
     return declare(OptionRow(section, *names, **settings))
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tarkit.arguments import parse_processes
 from tarkit.cli.command import WHOLE_RUN, Command, Option, common, common_options, given_words, settings_of
 from tarkit.cli.console import ConsoleRun, current, make_bar
 from tarkit.cli.lines import TarkitStep, known_outputs
 from tarkit.cli.messages import bars_hidden, say
 from tarkit.errors import TarkitError, printable
 from tarkit.jobs.options import JobOptions
-from tarkit.pipeline.arguments import parse_processes
 from tarkit.stores.schemes import public_name
 from tarkit.streams.sink import Sink, open_sink
 

@@ -16,7 +16,7 @@ from tarkit.streams.braces import expand_braces
 from tarkit.streams.location import parse_output
 
 if TYPE_CHECKING:
-    from tarkit.pipeline.options import Role
+    from tarkit.options import Role
     from tarkit.pipeline.template import ShardTemplate
     from tarkit.stores.store import StoreOptions
 

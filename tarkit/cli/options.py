@@ -19,16 +19,15 @@ import click
 from tarkit.cli.command import Decorator, Function, InputArgument, declare, option
 from tarkit.cli.console import current
 from tarkit.errors import TarkitError, Usage, show
+from tarkit.options import Options
 from tarkit.pipeline import rows as shared
-from tarkit.pipeline.options import Options
 from tarkit.pipeline.output import Output, archive_output
 from tarkit.pipeline.output import text_output as open_text
 from tarkit.pipeline.selection import ChangeOptions, FieldOptions, ProblemOptions, SelectOptions
 from tarkit.samples.select import Slice, parse_slice
-from tarkit.sizes import parse_count
+from tarkit.sizes import EARLIEST, LATEST, parse_count
 from tarkit.streams.codecs.registry import FORMAT_ALIASES, MESSAGES
 from tarkit.streams.location import Location, expand_inputs
-from tarkit.tar.block import EARLIEST, LATEST
 
 Kind = TypeVar("Kind", bound=Options)
 

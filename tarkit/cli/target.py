@@ -6,8 +6,8 @@ from tarkit.cli import options
 from tarkit.cli.console import ConsoleRun
 from tarkit.dataset import Dataset
 from tarkit.errors import Usage
+from tarkit.options import Options, row
 from tarkit.pipeline.archive import write_archive
-from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.output import Output, archive_output, archives_output
 from tarkit.pipeline.rows import COMPRESS, FSYNC, OUT
 from tarkit.pipeline.template import parse_template

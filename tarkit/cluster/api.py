@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tarkit.arguments import check_at_least
 from tarkit.cluster.call import PassRunner, TaskContext
 from tarkit.cluster.plan import MEMORY, TaskDivision, plan_ordering
 from tarkit.cluster.run import ClusterOutcome, order_on_cluster
 from tarkit.cluster.shared import new_spill
 from tarkit.errors import Usage
-from tarkit.pipeline.arguments import check_at_least
 from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.output import Output, archives_output
 from tarkit.pipeline.run import Run

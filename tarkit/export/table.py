@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from tarkit.arguments import check_choice
 from tarkit.errors import Usage, spell
 from tarkit.export.columns import Row, Table, TableFormat, check_heads, checked, parse_columns
 from tarkit.export.writer import gathered, pieces
-from tarkit.pipeline.arguments import check_choice
+from tarkit.options import Options, row
 from tarkit.pipeline.chain import Chain
-from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.output import Output
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import unrepeated

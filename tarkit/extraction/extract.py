@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 from typing import Literal
 
+from tarkit.arguments import check_choice, check_seconds
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.extraction.directory import OutputDirectory
 from tarkit.extraction.extraction import Extraction, way_out
-from tarkit.pipeline.arguments import check_choice, check_seconds
+from tarkit.options import Options, row
 from tarkit.pipeline.chain import Chain
-from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.output import status_of, total_size
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import refuse_braces

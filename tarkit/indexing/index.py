@@ -10,15 +10,15 @@ from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+from tarkit.arguments import parse_processes, split_names
 from tarkit.errors import TarkitError, Unsupported, Usage, spell
 from tarkit.indexing import wids
 from tarkit.indexing.files import IndexFile
 from tarkit.indexing.formats import FORMATS, LAYOUTS, InvalidIndex, index_path
 from tarkit.indexing.scan import Scanned, fill_indexes, open_shard
 from tarkit.indexing.verify import faults
-from tarkit.pipeline.arguments import parse_processes, split_names
+from tarkit.options import Options, row
 from tarkit.pipeline.chain import locate
-from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.output import Output, refuse_overwrite, status_of, total_size
 from tarkit.pipeline.rows import FSYNC
 from tarkit.pipeline.run import Run, new_run

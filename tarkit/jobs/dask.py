@@ -23,6 +23,7 @@ from itertools import count, islice
 from typing import Any
 
 from tarkit import errors
+from tarkit.arguments import parse_processes
 from tarkit.errors import MissingLibrary, TarkitError, Usage, printable, spell
 from tarkit.jobs.calls import PickledCall
 from tarkit.jobs.dask_worker import (
@@ -35,7 +36,6 @@ from tarkit.jobs.dask_worker import (
 )
 from tarkit.jobs.engine import JobExecutor
 from tarkit.jobs.job import JobOutcome, Relay, ValueJob
-from tarkit.pipeline.arguments import parse_processes
 from tarkit.streams.command import DEVNULL, Program
 from tarkit.streams.location import Location
 from tarkit.streams.tempfile import TemporaryFile

@@ -9,6 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tarkit.arguments import (
+    check_function,
+    check_text,
+    parse_processes,
+    split_names,
+)
 from tarkit.dataset import Dataset
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.jobs.engine import JobExecutor, JobSummary, run_jobs
@@ -18,12 +24,6 @@ from tarkit.jobs.local import LocalExecutor
 from tarkit.jobs.options import Halt, JobOptions
 from tarkit.jobs.outputs import check_outputs, parents_of
 from tarkit.jobs.values import fill_name, has_placeholder, make_values
-from tarkit.pipeline.arguments import (
-    check_function,
-    check_text,
-    parse_processes,
-    split_names,
-)
 from tarkit.pipeline.chain import Archives, locate
 from tarkit.pipeline.output import Output
 from tarkit.pipeline.run import Run, new_run

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from tarkit.errors import Usage, show, spell
-from tarkit.pipeline.options import Options, row
+from tarkit.options import Options, row
 
 if TYPE_CHECKING:
     from tarkit.jobs.journal import JobJournal

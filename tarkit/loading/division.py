@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from tarkit.arguments import check_whole
 from tarkit.errors import Usage
-from tarkit.pipeline.arguments import check_whole
 
 Item = TypeVar("Item")
 

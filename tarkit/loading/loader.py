@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
+from tarkit.arguments import check_at_least, suggest_arguments
 from tarkit.dataset import Dataset
 from tarkit.dataset import open as open_dataset
 from tarkit.errors import TarkitError, Usage
@@ -13,7 +14,6 @@ from tarkit.loading.epoch import EpochReader, Shards
 from tarkit.loading.identity import ShardFiles, find_changed, parse_marks
 from tarkit.loading.settings import LoaderOptions, LoaderSettings
 from tarkit.loading.state import Progress
-from tarkit.pipeline.arguments import check_at_least, suggest_arguments
 
 if TYPE_CHECKING:
     from tarkit.pipeline.chain import Input

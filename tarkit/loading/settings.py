@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from tarkit.arguments import check_at_least, check_choice, check_function, check_whole
 from tarkit.errors import Usage
-from tarkit.pipeline.arguments import check_at_least, check_choice, check_function, check_whole
 
 if TYPE_CHECKING:
     from tarkit.media.decoder import DecodeSpec

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal, TypedDict, Unpack
 
+from tarkit.arguments import check_at_least, check_function, check_whole
 from tarkit.dataset import Dataset, open
 from tarkit.errors import Usage, spell
 from tarkit.mixing.mixer import Mix, Stock, Until, derived, locate
 from tarkit.mixing.spec import SUFFIXES, MixSpec, SourceSpec, parse_mapping, read_spec
-from tarkit.pipeline.arguments import check_at_least, check_function, check_whole
+from tarkit.options import Options, row
 from tarkit.pipeline.chain import refuse_twice
-from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import buffer_shuffle, without_strays
 from tarkit.pipeline.steps import Flow, Step

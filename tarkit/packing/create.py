@@ -9,12 +9,12 @@ from itertools import islice
 from shlex import quote
 from typing import Any, BinaryIO, Literal
 
+from tarkit.arguments import check_seconds, list_words
 from tarkit.errors import TarkitError, Usage, spell
+from tarkit.options import Options, row
 from tarkit.packing.table import LoadedRows, TableOrigin
 from tarkit.pipeline.archive import write_archive
-from tarkit.pipeline.arguments import check_seconds, list_words
 from tarkit.pipeline.chain import Chain
-from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.output import Output, status_of
 from tarkit.pipeline.rows import DEPFILE, MTIME
 from tarkit.pipeline.run import Run

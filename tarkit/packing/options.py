@@ -7,14 +7,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from tarkit.arguments import check_at_least, parse_processes
 from tarkit.errors import Usage, show, spell
+from tarkit.options import Options, row
 from tarkit.packing.divide import Dirs, parse_order
 from tarkit.packing.files import Symlinks
 from tarkit.packing.grouping import parse_key
 from tarkit.packing.names import DEFAULT_NAME, ShardNames
 from tarkit.packing.transform import OnMissing, Rename, parse_required
-from tarkit.pipeline.arguments import check_at_least, parse_processes
-from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.rows import COMPRESS, DEPFILE, FSYNC, MTIME, file_row
 from tarkit.pipeline.template import ShardTemplate
 from tarkit.shards.limits import DEFAULT_SIZE, Limits, SizeRule, parse_size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tarkit.pipeline.options import row
+from tarkit.options import row
 from tarkit.pipeline.output import written_path
 from tarkit.stores.schemes import SCHEMES
 from tarkit.streams.codecs.registry import CODECS

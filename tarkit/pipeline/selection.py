@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tarkit.errors import Usage, spell
-from tarkit.pipeline.options import Options, row
+from tarkit.options import Options, row
 from tarkit.pipeline.run import Run
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields

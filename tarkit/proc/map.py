@@ -10,13 +10,13 @@ from functools import partial
 from shlex import quote
 from typing import Any, BinaryIO, TypedDict
 
-from tarkit.errors import Usage, show, spell
-from tarkit.pipeline.arguments import (
+from tarkit.arguments import (
     check_function,
     check_whole,
     parse_processes,
 )
-from tarkit.pipeline.options import Options, row
+from tarkit.errors import Usage, show, spell
+from tarkit.options import Options, row
 from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.rows import MTIME
 from tarkit.pipeline.run import Run

@@ -11,8 +11,8 @@ from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Self
 from weakref import finalize
 
+from tarkit.arguments import suggest_arguments
 from tarkit.errors import TarkitError, TarkitWarning, Usage, frames_outside, show
-from tarkit.pipeline.arguments import suggest_arguments
 from tarkit.pipeline.output import Output
 from tarkit.pipeline.run import Run
 from tarkit.samples.encoder import SampleEncoder, Value

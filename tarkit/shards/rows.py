@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import Usage, spell
-from tarkit.pipeline.options import row
+from tarkit.options import row
 from tarkit.pipeline.rows import WRITABLE, file_row
 from tarkit.shards.limits import SizeRule
 from tarkit.stores.schemes import scheme_of

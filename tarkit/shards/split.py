@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tarkit.arguments import check_at_least
 from tarkit.errors import Usage, show, spell
-from tarkit.pipeline.arguments import check_at_least
-from tarkit.pipeline.options import Options, row
+from tarkit.options import Options, row
 from tarkit.pipeline.output import Output, archives_output
 from tarkit.pipeline.rows import COMPRESS, FSYNC
 from tarkit.pipeline.template import SPLIT_NAME, ShardTemplate, parse_template

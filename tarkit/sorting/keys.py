@@ -39,7 +39,7 @@ _WORDS = {"int": "whole number", "float": "number"}
 
 
 def _size_option(fields: Sequence[str]) -> str | None:
-    """Return the hint for a field that looks like the size of a shard, which -s is in other commands; None for others."""
+    """Return the hint for a field that looks like the size of a shard, as of -s in other commands."""
     size = next((word for word in fields if re.fullmatch(r"[0-9.]+([kKMGT]i?[bB]?)?", word)), None)
     if size is None or spell("by") != "-s":
         return None

@@ -9,8 +9,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from tarkit.errors import Usage, spell
+from tarkit.options import Options, row
 from tarkit.pipeline.chain import Chain
-from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.output import total_size
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import neighbours

@@ -21,8 +21,6 @@ RECORD: Final = 10240
 """Bytes of a record, to which archives are padded (POSIX, pax: 20 blocks by default)."""
 ZERO_BLOCK: Final = bytes(BLOCK)
 """Two of these are the end-of-archive marker."""
-EARLIEST, LATEST = -62_135_596_800, 253_402_300_799
-"""The years 1 to 9999 in seconds since 1970: some readers fail or crash on times outside of them."""
 DOT, SLASH, COLON = b"./:"
 """Bytes as numbers: `in` and `find` are faster with these than with bytes objects."""
 

@@ -18,6 +18,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import adler32
 
+from tarkit.sizes import EARLIEST, LATEST
 from tarkit.tar import block as b
 from tarkit.tar import pax
 
@@ -338,10 +339,10 @@ def mode_and_time(header: bytes) -> tuple[int, int]:
     block, records = main_header(header)
     mode = number_or_zero(block[100:108]) & 0o777
     recorded = time_of(records)
-    if recorded is not None and b.EARLIEST <= recorded <= b.LATEST:
+    if recorded is not None and EARLIEST <= recorded <= LATEST:
         return mode, int(recorded * 10**9)
     seconds = number_or_zero(block[136:148])
-    return mode, seconds * 10**9 if b.EARLIEST <= seconds <= b.LATEST else 0
+    return mode, seconds * 10**9 if EARLIEST <= seconds <= LATEST else 0
 
 
 def main_header(header: bytes) -> tuple[bytes, pax.Records]:

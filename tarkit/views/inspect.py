@@ -12,10 +12,10 @@ from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from tarkit.arguments import check_text, parse_processes
 from tarkit.errors import Usage, spell
-from tarkit.pipeline.arguments import check_text, parse_processes
+from tarkit.options import Options, row
 from tarkit.pipeline.chain import Chain
-from tarkit.pipeline.options import Options, row
 from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.rows import file_row
 from tarkit.pipeline.run import Run

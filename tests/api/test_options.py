@@ -15,9 +15,9 @@ from tarkit.extraction.extract import ExtractOptions
 from tarkit.indexing.index import IndexOptions
 from tarkit.jobs.options import JobOptions
 from tarkit.mixing.mix import MixOptions
+from tarkit.options import Options
 from tarkit.packing.create import CreateOptions
 from tarkit.packing.options import ShardOptions
-from tarkit.pipeline.options import Options
 from tarkit.pipeline.selection import ProblemOptions
 from tarkit.proc.map import CallFunction, RunCommand, SampleWork, WorkOptions
 from tarkit.shards.split import SplitOptions

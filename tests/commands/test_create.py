@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from tarkit.packing.table import OpenedContent
+from tarkit.sizes import EARLIEST, LATEST
 from tarkit.streams import copy
 from tarkit.tables import content as contents
-from tarkit.tar.block import EARLIEST, LATEST
 from tests._tools import each_row, program
 from tests.conftest import Content, Run, entries, keys
 

@@ -348,8 +348,15 @@ def test_joining(run: Run, archive: Archive, feed: Feed) -> None:
     assert "[duplicate-entry]" in ran.stderr
 
 
-@each_row(("word", "hint"), [("1M", "-s takes fields: --size 1M cuts shards"), ("1.5GiB", "-s takes fields: --size 1.5GiB cuts shards"),
-                           ("1000", "-s takes fields: -c 1000 cuts shards"), ("1Mx", "--skip missing-field leaves")])  # fmt: skip
+@each_row(
+    ("word", "hint"),
+    [
+        ("1M", "-s takes fields: --size 1M cuts shards"),
+        ("1.5GiB", "-s takes fields: --size 1.5GiB cuts shards"),
+        ("1000", "-s takes fields: -c 1000 cuts shards"),
+        ("1Mx", "--skip missing-field leaves"),
+    ],
+)
 def test_a_size_for_a_field(run: Run, archive: Archive, word: str, hint: str) -> None:
     """-s is a size in split: where no field has that name, the hint is the option that cuts shards."""
     ran = run("sort", archive(rows("a.x b.x")), "-s", word, exit=1)

@@ -13,8 +13,7 @@ from math import isfinite
 from typing import ParamSpec, TypeVar, get_args
 
 from tarkit.errors import Usage, warn
-from tarkit.sizes import LARGEST, LONGEST
-from tarkit.tar.block import EARLIEST, LATEST
+from tarkit.sizes import EARLIEST, LARGEST, LATEST, LONGEST
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")

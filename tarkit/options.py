@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Self, dataclass_transform, get_args
 
+from tarkit.arguments import check_at_least, check_duration, list_words
 from tarkit.errors import Usage
-from tarkit.pipeline.arguments import check_at_least, check_duration, list_words
 
 Role = Literal["", "output", "side", "file", "column", "inputs", "function", "map"]
 """What a value names. Files that are written: an output, or a file besides it (`side`). What is read: a file; a file or
