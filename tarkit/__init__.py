@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tarkit.packing.shard import shard as shard
     from tarkit.pipeline.sample import DecodedSample as DecodedSample
     from tarkit.pipeline.sample import Sample as Sample
-    from tarkit.proc.map import WorkOptions as WorkOptions
+    from tarkit.proc.step import WorkOptions as WorkOptions
     from tarkit.samples.items import EntryName as EntryName
     from tarkit.shards.from_values import ShardWriter as ShardWriter
     from tarkit.shards.from_values import TarWriter as TarWriter
@@ -77,7 +77,7 @@ _MODULES = {
     "TarkitWarning": "tarkit.errors",
     "Unsupported": "tarkit.errors",
     "Usage": "tarkit.errors",
-    "WorkOptions": "tarkit.proc.map",
+    "WorkOptions": "tarkit.proc.step",
     "check": "tarkit.checking.check",
     "create": "tarkit.packing.create",
     "index": "tarkit.indexing.index",

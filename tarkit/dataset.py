@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tarkit.indexing.indexed import DecodedIndex, IndexedDataset
     from tarkit.media.decoder import DecodeSpec, FieldDecoder
     from tarkit.pipeline.chain import Input
-    from tarkit.proc.map import WorkOptions
+    from tarkit.proc.step import WorkOptions
     from tarkit.samples.items import EntryName
     from tarkit.samples.sample import TarSample
     from tarkit.samples.text import Mode
@@ -477,7 +477,8 @@ class Dataset(Chain):
         >>> [dict(sample) for sample in data.head(1)]
         [{'cls': b'4'}]
         """
-        from tarkit.proc.map import CallFunction, parse_work_options
+        from tarkit.proc.function import CallFunction
+        from tarkit.proc.step import parse_work_options
 
         check_function(function=function)
         if init is not None:
@@ -501,7 +502,6 @@ class Dataset(Chain):
         *,
         multi: bool = False,
         keep_dir: bool = False,
-        add_log: str | None = None,
         **options: Unpack[WorkOptions],
     ) -> Self:
         """Run a shell command for each sample, in a directory where its fields are the files `sample.FIELD`.
@@ -514,7 +514,6 @@ class Dataset(Chain):
             command: the command.
             multi: it makes many samples, of files `sample-000000.FIELD`.
             keep_dir: leave the directories of the samples, in the `tmpdir` of `tarkit.open`.
-            add_log: a field for what the command prints: `COMMAND > sample.FIELD 2>&1`. Not with `multi`.
             options: see `tarkit.WorkOptions`.
 
         >>> import tarkit
@@ -522,10 +521,10 @@ class Dataset(Chain):
         >>> [(sample.key, sample["md5"][:6]) for sample in data]
         [('a/0', b'f97c5d'), ('a/1', b'b8a9f7')]
         """
-        from tarkit.proc.map import RunCommand, logged, parse_work_options
+        from tarkit.proc.shell import RunCommand
+        from tarkit.proc.step import parse_work_options
 
         check_text(command=command)
-        command = command if add_log is None else logged(command, add_log, multi)
         how = parse_work_options("proc", options, self.storage)
         return self.then(RunCommand(command=command, multi=multi, keep_dir=keep_dir, **how))
 
@@ -541,7 +540,8 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("a.tar").worker("cat")]
         ['a/0', 'a/1']
         """
-        from tarkit.proc.map import RunProgram, parse_work_options
+        from tarkit.proc.program import RunProgram
+        from tarkit.proc.step import parse_work_options
 
         check_text(command=command)
         return self.then(RunProgram(command=command, **parse_work_options("worker", options, self.storage)))

@@ -293,7 +293,8 @@ ENVIRONMENT = (  # besides four directories
     "tarkit.jobs.strays",
     "tarkit.media.limits",
     "tarkit.pipeline.run",
-    "tarkit.proc.map",
+    "tarkit.proc.shell",
+    "tarkit.proc.program",
     "tarkit.tar.fast",
 )
 

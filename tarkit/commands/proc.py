@@ -17,7 +17,10 @@ from tarkit.errors import Usage, show, spell
 from tarkit.pipeline.archive import write_archive
 from tarkit.pipeline.output import Output, archive_output
 from tarkit.problems import Policy
-from tarkit.proc.map import CallFunction, RunCommand, RunProgram, SampleWork
+from tarkit.proc.function import CallFunction
+from tarkit.proc.program import RunProgram
+from tarkit.proc.shell import RunCommand
+from tarkit.proc.step import SampleWork
 from tarkit.samples.fields import Fields
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location

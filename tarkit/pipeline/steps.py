@@ -1,8 +1,8 @@
 """The steps between reading and writing samples: choose, change, order, map. Each is called once a run.
 
 `Step` is the interface of a step to `chain.Chain`; `Flow` has the state that the steps of one run share. The steps that
-choose, change and shuffle through a buffer are here; `sorting.order` has those that order all samples, `proc.map` those
-that process each.
+choose, change and shuffle through a buffer are here; `sorting.order` has those that order all samples, `proc.step` the
+one that processes each.
 """
 
 from __future__ import annotations

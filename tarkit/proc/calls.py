@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import MissingLibrary, TarkitError, show, spell
 from tarkit.proc import result
 from tarkit.proc.job import WHOLE, Job, WorkFailed
-from tarkit.proc.loader import FunctionLoader, in_words, kind_of, split_spec, tail_of, type_with_article
+from tarkit.proc.loader import FunctionLoader, in_words, kind_of, tail_of, type_with_article
 from tarkit.proc.result import SampleBuilder
 from tarkit.samples.names import FieldDict
 from tarkit.samples.sample import TarSample
@@ -36,73 +35,6 @@ Made = list[NewSample]
 """The new samples of one sample."""
 
 
-@dataclass(frozen=True)
-class FunctionOptions:
-    """The function that is called for samples, and how.
-
-    Args:
-        function: a callable, or MODULE:FUNCTION or FILE.py:FUNCTION.
-        init: is called once in each process, before the function; of the same forms.
-        decode: decode the fields and encode the results by the names of fields.
-        pickles: decode pickles too.
-        batches: the function takes and returns lists.
-        timeout: seconds for one call.
-        tmpdir: the directory of temporary files.
-        mtime: time of new entries, in seconds since 1970.
-        tell: called with lines for the user.
-        view: makes the argument of a callable from a sample, and its bytes if it is small. The argument encodes the
-            values that are returned, and its attribute `key` is the key. Without it the argument is a dict of fields
-            and `__key__`, and bytes and str are taken.
-        exact: refuse values that their fields would hold with a loss.
-
-    Raises:
-        TarkitError: `function` or `init` is a name of another form.
-    """
-
-    function: str | Callable[..., Any]
-    init: str | Callable[[], Any] | None = None
-    decode: bool = False
-    pickles: bool = False
-    batches: bool = False
-    timeout: float | None = None
-    tmpdir: str | None = None
-    mtime: int | None = 0
-    tell: Callable[[str], None] = lambda line: None
-    view: Callable[[TarSample, bytes | None], Sample] | None = None
-    exact: bool = False
-
-    def __post_init__(self) -> None:
-        for spec in (self.function, self.init):
-            try:
-                if isinstance(spec, str):
-                    split_spec(spec)
-            except ValueError:
-                raise TarkitError(
-                    f"{show(str(spec))} is not the name of a function",
-                    "names are package.module:function or file.py:function",
-                ) from None
-
-    @property
-    def named(self) -> bool:
-        """Whether the function is found by its name, in a new interpreter."""
-        return isinstance(self.function, str)
-
-    @property
-    def label(self) -> str:
-        """What messages call the step that runs the function."""
-        return f"--map {self.function}" if self.named else f"map({name_of(self.function)})"
-
-    @property
-    def where(self) -> str:
-        """What messages call the option or the method for the function."""
-        return self.label.partition(" ")[0]
-
-    @property
-    def portable(self) -> dict[str, Any]:
-        """The arguments that a new interpreter needs, where the function is found by its name."""
-        return {name: getattr(self, name) for name in ("function", "init", "decode", "pickles", "batches", "mtime")}
-
-
 def name_of(function: object) -> str:
     """Return what messages call a function, or the name of one."""
     return function if isinstance(function, str) else str(getattr(function, "__qualname__", type(function).__name__))
@@ -122,30 +54,54 @@ class _Call(NamedTuple):
 class SampleFunction:
     """Makes new samples of samples with a function, which is loaded here; `init` is called.
 
+    Args:
+        function: a callable, or MODULE:FUNCTION or FILE.py:FUNCTION.
+        init: is called once, before the function; of the same forms.
+        decode: decode the fields and encode the results by the names of fields.
+        pickles: decode pickles too.
+        batches: the function takes and returns lists.
+        mtime: time of new entries, in seconds since 1970.
+        view: makes the argument of the function from a sample, and its bytes if it is small. The argument encodes the
+            values that are returned, and its attribute `key` is the key. Without it the argument is a dict of fields
+            and `__key__`, and bytes and str are taken.
+        exact: refuse values that their fields would hold with a loss.
+
     Raises:
         TarkitError: one of them cannot be loaded, or `init` raised an exception, which is the cause.
     """
 
-    def __init__(self, options: FunctionOptions) -> None:
-        self.options = options
-        self.batches = options.batches
-        self._builder = SampleBuilder(options.mtime)
+    def __init__(
+        self,
+        function: str | Callable[..., Any],
+        init: str | Callable[[], Any] | None = None,
+        *,
+        decode: bool = False,
+        pickles: bool = False,
+        batches: bool = False,
+        mtime: int | None = 0,
+        view: Callable[[TarSample, bytes | None], Sample] | None = None,
+        exact: bool = False,
+    ) -> None:
+        self.batches = batches
+        self._view = view
+        self._exact = exact
+        self._builder = SampleBuilder(mtime)
         self._coder = None
-        if options.decode:
+        if decode:
             import json  # noqa: F401 - before the user's directory is searched for modules
 
             from tarkit.media.coding import Coder
 
-            self._coder = Coder(options.pickles)
+            self._coder = Coder(pickles)
         load = FunctionLoader()
-        function, init = (load(name) if isinstance(name, str) else name for name in (options.function, options.init))
-        assert function is not None
-        self._function: Callable[..., Any] = function
-        if init is not None:
+        called, start = (load(name) if isinstance(name, str) else name for name in (function, init))
+        assert called is not None
+        self._function: Callable[..., Any] = called
+        if start is not None:
             try:
-                init()
+                start()
             except BaseException as error:
-                raise TarkitError(f"{name_of(options.init)} raised {in_words(error)}") from error
+                raise TarkitError(f"{name_of(init)} raised {in_words(error)}") from error
 
     def __call__(self, samples: list[Sent]) -> list[Made | WorkFailed]:
         """Return what the function makes of one sample, or of each sample of a batch, where one may fail alone.
@@ -181,10 +137,10 @@ class SampleFunction:
         key = sent[3].decode("utf-8", "surrogateescape")
         argument: Mapping[str, Any]
         encode: Encode
-        if self.options.view is not None:
+        if self._view is not None:
             sample = _job(sent).sample
             small = sample.stop - sample.start <= WHOLE
-            argument = self.options.view(sample, sample.source.read(sample.start, sample.stop) if small else None)
+            argument = self._view(sample, sample.source.read(sample.start, sample.stop) if small else None)
             encode = argument._encode_value
         elif self._coder is None:
             return _Call(sent, key, raw, plain, FieldDict({KEY: key, **raw}), _plain)
@@ -198,11 +154,11 @@ class SampleFunction:
             except TarkitError as error:
                 raise WorkFailed(str(error)) from None
             argument, encode = FieldDict({KEY: key, **coded.values}), coded.encode
-        return _Call(sent, key, raw, plain, argument, partial(_exact, encode, raw) if self.options.exact else encode)
+        return _Call(sent, key, raw, plain, argument, partial(_exact, encode, raw) if self._exact else encode)
 
     def _new(self, call: _Call, returned: Any) -> Made:
         """Return the new samples for what the function returned for a sample."""
-        made = _returned(returned, call, self.options.view is not None)
+        made = _returned(returned, call, self._view is not None)
         _, start, data, key, entries = call.sent
         if call.plain is not None and len(made) == 1 and made[0][0] == call.key:
             try:

@@ -26,7 +26,7 @@ from typing import Any
 
 from tarkit import errors
 from tarkit.errors import MissingLibrary, TarkitError
-from tarkit.proc.calls import FunctionOptions, Made, SampleFunction, Sent, each_sample, failure_of
+from tarkit.proc.calls import Made, SampleFunction, Sent, each_sample, failure_of
 
 PLACE = Struct("<qd")  # index of the current sample in its list, and when it was begun, as `monotonic` has it
 IDLE, WHOLE = -1, -2  # in place of that index: no sample, all samples
@@ -171,16 +171,17 @@ class ChildLoop:
                     self.channel.send((kind, [(None, large, *result[2:])]))
 
 
-def serve(channel: Channel, options: FunctionOptions, place: int) -> None:
+def serve(channel: Channel, call: dict[str, Any], place: int) -> None:
     """Load the function, report that, and work on samples until the channel is closed.
 
-    `place` is the descriptor of the memory in which this process says where it is.
+    `call` has the arguments of `SampleFunction`, `place` is the descriptor of the memory in which this process says
+    where it is.
     """
     memory = mmap(place, PLACE.size)
     os.close(place)
     output = CapturedOutput()
     try:
-        function = SampleFunction(options)
+        function = SampleFunction(**call)
         channel.send((LOADED, output.take()))
         ChildLoop(channel, output, function, memory).run()
     except TarkitError as error:
@@ -205,12 +206,12 @@ def main() -> None:
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(line_buffering=True)
-    options, place, errors.command_line = channel.receive()
-    serve(channel, FunctionOptions(**options), place)
+    call, place, errors.command_line = channel.receive()
+    serve(channel, call, place)
 
 
-def work_in_copy(options: FunctionOptions, place: int) -> int:
-    """Run in a copy of the parent; `place` is as for `serve`."""
+def work_in_copy(call: dict[str, Any], place: int) -> int:
+    """Run in a copy of the parent; arguments are those of `serve`."""
     import faulthandler
     import signal
 
@@ -223,5 +224,5 @@ def work_in_copy(options: FunctionOptions, place: int) -> int:
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", 1, errors="backslashreplace", closefd=False)
     sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)
     faulthandler.enable(2)
-    serve(channel, options, place)
+    serve(channel, call, place)
     return 0

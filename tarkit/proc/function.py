@@ -1,4 +1,4 @@
-"""proc --map: run samples through a Python function: `function_pool` says in which processes it is called.
+"""proc --map: run samples through a Python function: `CallFunction.pool` says in which processes it is called.
 
 Each worker has one process (`FunctionProcess`), which is started once and gets many small samples at a time; `child` is
 what runs in it. With one worker and no timeout, a callable is called in this process.
@@ -20,19 +20,26 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
 from mmap import mmap
 from typing import Any, ClassVar
 
 from tarkit import errors
-from tarkit.errors import MissingLibrary, TarkitError
-from tarkit.proc.calls import FunctionOptions, Made, Piece, SampleFunction, each_sample, failure_of, name_of
+from tarkit.arguments import check_function
+from tarkit.errors import MissingLibrary, TarkitError, Usage, spell
+from tarkit.options import row
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.sample import Sample
+from tarkit.proc.calls import Made, Piece, SampleFunction, each_sample, failure_of, name_of
 from tarkit.proc.child import ENDS, IDLE, PLACE, PRINTED, REFUSED, WHOLE, Channel, Result, work_in_copy
-from tarkit.proc.job import TAIL, Failure, Job, Outcome, RunOptions, WorkFailed, status_words
+from tarkit.proc.job import TAIL, Failure, Job, Outcome, WorkFailed, status_words
+from tarkit.proc.loader import split_spec
 from tarkit.proc.pool import Act, JobWorker, Pool
 from tarkit.proc.result import sample_of
+from tarkit.proc.step import SampleWork
 from tarkit.samples.sample import TarSample
 from tarkit.streams.command import Program, last_line
 from tarkit.streams.copy import widen
@@ -56,37 +63,114 @@ _START = (
 )
 
 
-@contextmanager
-def function_pool(options: FunctionOptions, batch: int | None, run: RunOptions) -> Iterator[Pool]:
-    """Yield what runs jobs through a function.
+class CallFunction(SampleWork):
+    """Call a Python function for each sample, or for lists of `batch` samples.
 
-    The first process is started and has loaded the function when this yields.
-
-    Args:
-        options: the function.
-        batch: samples in a call; None where the function takes one sample.
-        run: number of processes, order and retries.
-
-    Raises:
-        TarkitError: the function cannot be loaded.
+    A function is called in this process or in copies of it; a name, MODULE:FUNCTION or FILE.py:FUNCTION, in a new
+    process. A callable gets a `Sample`, and with `decode` a dict of values, as a function that is named does. With
+    `exact` a value is refused that its field would hold with a loss, such as a picture for jpg.
     """
-    # a batch is N samples, whatever their size, so that the output is the same for any number of processes
-    size = (TOGETHER, TOGETHER_BYTES, False) if batch is None else (batch, EVERY_SIZE, True)
-    if not options.named and run.parallel == 1 and options.timeout is None:
-        yield Pool(lambda: LocalWorker(options), run, batch or 1, EVERY_SIZE, exact=True, here=True)
-        return
-    prepared: list[FunctionWorker] = []
-    try:
-        for _ in range(1 if options.named else run.parallel):  # all copies, before there are threads
-            prepared.append(FunctionWorker(options))
-        prepared[0].load()
-        with Pool(lambda: prepared.pop(0) if prepared else FunctionWorker(options), run, *size) as pool:
-            yield pool
-    finally:
-        for worker in prepared:  # which were not needed
-            worker.end("terminate")
-        for worker in prepared:
-            worker.close()
+
+    decode: bool = row(
+        "With --map", "--decode", default=False, help="Pass values, not bytes: text, numbers, JSON, arrays."
+    )
+    allow_pickle: bool = row(
+        "With --map", "--allow-pickle", default=False, help="Decode pickles too, which can run any code."
+    )
+    init: str | Callable[[], Any] | None = row(
+        "With --map", "--init", metavar="MODULE:FUNC", role="function", help="Call this first, once in each process."
+    )
+    batch: int | None = row("With --map", "--batch", at_least=1, metavar="N", help="Pass lists of N samples.")
+    function: str | Callable[..., Any] = ""
+    view: Callable[[TarSample, bytes | None], Sample] | None = Sample
+    exact: bool = False
+
+    def check(self) -> None:
+        """Raise TypeError or TarkitError for what is no function, and Usage for options that do not go together."""
+        super().check()
+        if not isinstance(self.function, str):
+            check_function(function=self.function)
+        for spec in (self.function, self.init):
+            if isinstance(spec, str):
+                split_spec(spec)
+        if not isinstance(self.decode, bool):
+            hint = f"for other forms: tarkit.open(..., decode={self.decode!r}).map(...), whose function gets a sample"
+            raise Usage(f"decode={self.decode!r}: map takes True, which gives the function a dict of values", hint)
+        if self.decode and self.view not in (None, Sample):
+            raise Usage(
+                f"{spell('decode')} of map cannot be used here: the samples of this dataset are decoded already"
+            )
+        if self.allow_pickle and not self.decode:
+            raise Usage(f"{spell('allow_pickle')} requires {spell('decode')}")
+
+    @property
+    def code(self) -> str:
+        """The name of the function, or of the type of a callable without one."""
+        called = self.function
+        if isinstance(called, str):
+            return called
+        while isinstance(called, partial):
+            called = called.func
+        named = called if hasattr(called, "__qualname__") else type(called)
+        return f"{named.__module__}.{named.__qualname__}"
+
+    def apart(self) -> CallFunction:
+        """Return the step in front of a loader, where values come out as the function returned them, or not at all."""
+        step = copy(self)
+        step.exact = True
+        return step
+
+    @property
+    def named(self) -> bool:
+        """Whether the function is found by its name, in a new interpreter."""
+        return isinstance(self.function, str)
+
+    @property
+    def label(self) -> str:
+        """What messages call the step."""
+        return f"--map {self.function}" if self.named else f"map({name_of(self.function)})"
+
+    @property
+    def where(self) -> str:
+        """What messages call the option or the method for the function."""
+        return self.label.partition(" ")[0]
+
+    @property
+    def call(self) -> dict[str, Any]:
+        """The arguments of `SampleFunction`; a named function has those that a new interpreter can be sent."""
+        arguments: dict[str, Any] = {"function": self.function, "init": self.init, "decode": self.decode}
+        arguments |= {"pickles": self.allow_pickle, "batches": self.batch is not None, "mtime": self.mtime}
+        if self.named:
+            return arguments
+        return {**arguments, "view": None if self.decode else self.view, "exact": self.exact}
+
+    @contextmanager
+    def pool(self, run: Run, tmpdir: str | None = None) -> Iterator[Pool]:
+        """Yield a pool whose workers call the function; the first process is started and has loaded it.
+
+        Raises:
+            TarkitError: the function cannot be loaded.
+        """
+        # a batch is N samples, whatever their size, so that the output is the same for any number of processes
+        size: dict[str, Any] = {"batch": self.batch or 1, "batch_bytes": EVERY_SIZE, "exact": True}
+        if not self.named and self.way["parallel"] == 1 and self.timeout is None:
+            yield Pool(lambda: LocalWorker(self), **self.way, **size, here=True)
+            return
+        if self.batch is None:
+            size = {"batch": TOGETHER, "batch_bytes": TOGETHER_BYTES}
+        prepared: list[FunctionWorker] = []
+        try:
+            for _ in range(1 if self.named else self.way["parallel"]):  # all copies, before there are threads
+                prepared.append(FunctionWorker(self, tmpdir, run.tell))
+            prepared[0].load()
+            start = lambda: prepared.pop(0) if prepared else FunctionWorker(self, tmpdir, run.tell)  # noqa: E731
+            with Pool(start, **self.way, **size) as pool:
+                yield pool
+        finally:
+            for worker in prepared:  # which were not needed
+                worker.end("terminate")
+            for worker in prepared:
+                worker.close()
 
 
 class LocalWorker(JobWorker):
@@ -95,11 +179,11 @@ class LocalWorker(JobWorker):
     What the function prints is printed; what it raises is the cause of the error that ends the run.
     """
 
-    def __init__(self, options: FunctionOptions) -> None:
+    def __init__(self, step: CallFunction) -> None:
         try:
-            self.function = SampleFunction(options)
+            self.function = SampleFunction(**step.call)
         except TarkitError as error:
-            raise TarkitError(f"{options.where}: {error}", error.hint) from error.__cause__
+            raise TarkitError(f"{step.where}: {error}", error.hint) from error.__cause__
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
         samples = list(each_sample(pieces_of(jobs)))
@@ -125,43 +209,56 @@ def _failure(error: Exception) -> Failure:
 
 
 class FunctionWorker(JobWorker):
-    """A worker with a process that calls the function."""
+    """A worker with a process that calls the function.
 
-    def __init__(self, options: FunctionOptions) -> None:
-        self.options = options
-        self._output = TemporaryFile(options.tmpdir)
+    Args:
+        step: the function, and how it is called.
+        tmpdir: the directory of temporary files.
+        tell: called with lines for the user.
+    """
+
+    def __init__(
+        self, step: CallFunction, tmpdir: str | None = None, tell: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self.step = step
+        self._tmpdir = tmpdir
+        self._tell = tell
+        self._output = TemporaryFile(tmpdir)
         fcntl.fcntl(self._output.fd, fcntl.F_SETFL, os.O_APPEND)
         self._lock = threading.Lock()
         self._cancelled = False
         self._deaths = 0  # of processes that had no result, one after the other
         self._log: list[HeldRange] = []  # output that belongs to no sample; the next one gets it
-        self._process: FunctionProcess | None = FunctionProcess(options, self._output)
+        self._process: FunctionProcess | None = FunctionProcess(step, self._output, tmpdir)
 
     def load(self) -> FunctionProcess:
         """Return the process, which is started if there is none, and has loaded the function.
 
+        One that is killed before is replaced as often as a sample is tried again.
+
         Raises:
-            TarkitError: it cannot.
+            TarkitError: it cannot be loaded.
             WorkFailed: the worker was ended.
         """
-        with self._lock:
-            if self._cancelled:
-                raise WorkFailed("was cancelled")
-            if self._process is None:
-                self._process = FunctionProcess(self.options, self._output)
-            process = self._process
-        if not process.loaded:
+        attempts = 1 + (self.step.retries if self.step.named else 0)
+        while True:
+            with self._lock:
+                if self._cancelled:
+                    raise WorkFailed("was cancelled")
+                process = self._process = self._process or FunctionProcess(self.step, self._output, self._tmpdir)
+            if process.loaded:
+                return process
             try:
                 self._keep(self._reply(process))
+                process.loaded = True
             except EOFError:
-                status = process.close()
-                if self._cancelled:
-                    raise WorkFailed("was cancelled") from None
+                status, self._process = self._close(process), None
+                attempts -= 1
+                if self._cancelled or (attempts and status < 0):
+                    continue
                 last = last_line(process.unread_output())
-                words = f"{self.options.label}: the process {status_words(status)} before it had loaded the function"
+                words = f"{self.step.label}: the process {status_words(status)} before it had loaded the function"
                 raise TarkitError(f"{words}: {last}" if last else words) from None
-            process.loaded = True
-        return process
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome | None]:
         """Call the function with the sample of each job, or with a list of all; None for those not done at its end."""
@@ -182,7 +279,7 @@ class FunctionWorker(JobWorker):
         kind, value = process.receive()
         if kind == ENDS:
             message, hint = value
-            raise TarkitError(f"{self.options.where}: {message}", hint)
+            raise TarkitError(f"{self.step.where}: {message}", hint)
         if kind == REFUSED:
             _, (reason, tail), output, seconds = value
             self._keep(output)
@@ -200,7 +297,7 @@ class FunctionWorker(JobWorker):
         """
         if timed_out:
             process.program.kill()
-        status = process.close()
+        status = self._close(process)
         place, begun = process.where()
         self._process = None
         output = process.unread_output()
@@ -209,8 +306,8 @@ class FunctionWorker(JobWorker):
             raise WorkFailed("was cancelled")
         reason = f"the process that calls the function {status_words(status)}"
         if timed_out:
-            reason, status = f"took longer than {self.options.timeout:g} s", -signal.SIGKILL
-        self.lost = not self.options.named
+            reason, status = f"took longer than {self.step.timeout:g} s", -signal.SIGKILL
+        self.lost = not self.step.named
         failure = Failure(reason, status, _tail(output), fatal=self.lost)
         seconds = max(0.0, time.monotonic() - begun)
         if place == WHOLE:
@@ -222,7 +319,7 @@ class FunctionWorker(JobWorker):
             outcomes.append(Outcome((), failure, self._take_log(), seconds))
         self._deaths = 0 if outcomes else self._deaths + 1
         if self._deaths == MAX_DEATHS:
-            raise TarkitError(f"{self.options.label}: its process ended {MAX_DEATHS} times before it began a sample")
+            raise TarkitError(f"{self.step.label}: its process ended {MAX_DEATHS} times before it began a sample")
 
     def _outcome(self, job: Job, result: Result) -> Outcome:
         made, failed, output, seconds = result
@@ -249,10 +346,18 @@ class FunctionWorker(JobWorker):
 
     def close(self) -> None:
         """Let the process end. Its status does not matter: all results are there."""
-        process = self._process
-        if process is not None:
-            process.close()  # which `end` may cut short
+        if self._process is not None:
+            self._close(self._process)  # which `end` may cut short
             self._process = None
+
+    def _close(self, process: FunctionProcess) -> int:
+        """Let a process end, with force after some time, and return its status."""
+        process.close_pipes()
+        if process.program.wait(PATIENCE) is None:  # a thread of the user's does not end
+            name = name_of(self.step.function)
+            self._tell(f"the process that called {name} did not end, and was ended after {PATIENCE:g} s")
+            process.program.end()
+        return process.program.wait() or 0
 
 
 def _tail(output: bytes) -> bytes:
@@ -266,8 +371,9 @@ class FunctionProcess:
     """A process that calls the function: a new interpreter, or a copy of this process.
 
     Args:
-        options: the function.
+        step: the function, and how it is called.
         output: takes what the process prints; what is in it is discarded.
+        tmpdir: the directory of temporary files.
 
     Attributes:
         loaded: whether it has said that it loaded the function; set by the one who reads that.
@@ -276,34 +382,34 @@ class FunctionProcess:
     _pipes: ClassVar[set[int]] = set()
     """Ends of the pipes of all processes: a copy closes those of the others, which would stay open with it."""
 
-    def __init__(self, options: FunctionOptions, output: TemporaryFile) -> None:
-        self.options = options
+    def __init__(self, step: CallFunction, output: TemporaryFile, tmpdir: str | None) -> None:
         self.output = output
+        self._timeout = step.timeout
         self.loaded = self._ended = False
         os.ftruncate(output.fd, 0)
-        shared = TemporaryFile(options.tmpdir)
+        shared = TemporaryFile(tmpdir)
         os.ftruncate(shared.fd, PLACE.size)
         self.place = mmap(shared.fd, PLACE.size)
         PLACE.pack_into(self.place, 0, IDLE, 0.0)
         # -P: tarkit is imported before what is in the current directory; -B: nothing is written beside the user's
         # files. Sets of strings have the same order in every process and in every run.
         python = ("env", "PYTHONHASHSEED=0", sys.executable, "-P", "-B", "-X", "faulthandler", "-c", _START)
-        copy = partial(ForkedChild, partial(work_in_copy, options, shared.fd), self._pipes)
+        copy = partial(ForkedChild, partial(work_in_copy, step.call, shared.fd), self._pipes)
         incoming, stdin = os.pipe()
         stdout, outgoing = os.pipe()
         self._fds = [stdin, stdout]
         self._pipes.update(self._fds)
         try:
             self.program = Program(
-                python if options.named else (options.label,),
+                python if step.named else (step.label,),
                 stdin=incoming,
                 stdout=outgoing,
                 stderr=output.fd,
                 pass_fds=(shared.fd,),
-                popen=None if options.named else copy,
+                popen=None if step.named else copy,
             )
         except BaseException:
-            self._close_pipes()
+            self.close_pipes()
             raise
         finally:
             os.close(incoming)
@@ -315,13 +421,14 @@ class FunctionProcess:
             poll.register(fd, event)
             self.program.watch(poll)
         self._channel = Channel(stdout, stdin, self._wait)
-        if options.named:
+        if step.named:
             try:
-                self.send((options.portable, shared.fd, errors.command_line))
+                self.send((step.call, shared.fd, errors.command_line))
             except EOFError:
                 pass  # its output is read later
 
-    def _close_pipes(self) -> None:
+    def close_pipes(self) -> None:
+        """Have it end, since it gets no more samples."""
         while self._fds:
             fd = self._fds.pop()
             self._pipes.discard(fd)
@@ -346,9 +453,9 @@ class FunctionProcess:
         if self._ended:
             return  # what it wrote before is still in the pipe
         rest = None
-        if self.options.timeout is not None and not writing:
+        if self._timeout is not None and not writing:
             index, begun = self.where()
-            rest = (time.monotonic() if index == IDLE else begun) + self.options.timeout - time.monotonic()
+            rest = (time.monotonic() if index == IDLE else begun) + self._timeout - time.monotonic()
             if rest <= 0:
                 raise TimeoutError
         if not self.program.wakes:
@@ -365,17 +472,6 @@ class FunctionProcess:
     def unread_output(self) -> bytes:
         """Return the output that belongs to no result."""
         return self.output.read(0, PRINTED)
-
-    def close(self) -> int:
-        """Let it end, with force after some time, and return its status."""
-        self._close_pipes()
-        if self.program.wait(PATIENCE) is None:  # a thread of the user's does not end
-            self.options.tell(
-                f"the process that called {name_of(self.options.function)} did not end, "
-                f"and was ended after {PATIENCE:g} s"
-            )
-            self.program.end()
-        return self.program.wait() or 0
 
 
 # ---- What is sent to a process, and what it returns

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tarkit.errors import show, signal_name
+from tarkit.errors import TarkitError, show, signal_name
 from tarkit.samples.sample import KEYLESS, TarSample, split_name
 from tarkit.streams.source import Source
 from tarkit.tar import block
@@ -19,7 +20,7 @@ TAIL = 2000  # bytes of the end of stderr that a failure keeps
 
 
 class Failure(NamedTuple):
-    """Why there is no result for a sample; it is returned, not raised, and `FailurePolicy` decides about it.
+    """Why there is no result for a sample; it is returned, not raised, and `run.SampleRun` decides about it.
 
     Attributes:
         reason: for a message, after the key: `ended with status 3`.
@@ -179,20 +180,15 @@ def status_words(status: int) -> str:
     return f"ended with status {status}" if status >= 0 else f"was ended by {signal_name(-status)}"
 
 
+def find_program(name: str, path: str) -> str:
+    """Return the path of a program, looked for in the directories of `path`. Raises TarkitError."""
+    if "/" in name:
+        return os.path.abspath(name)
+    for directory in path.split(os.pathsep):
+        program = os.path.join(directory or ".", name)
+        if os.path.isfile(program) and os.access(program, os.X_OK):
+            return os.path.abspath(program)
+    raise TarkitError(f"{show(name)} is needed to run commands and was not found")
+
+
 Finished = tuple[Job, Outcome]
-
-
-class RunOptions(NamedTuple):
-    """How many workers there are, and what is done with their results.
-
-    Attributes:
-        parallel: number of workers.
-        retries: further attempts at a job that failed.
-        ordered: results come in the order of the jobs.
-        stops: the first failure ends the run; otherwise it must be found out which of several samples failed.
-    """
-
-    parallel: int = 1
-    retries: int = 0
-    ordered: bool = True
-    stops: bool = True

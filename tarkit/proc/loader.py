@@ -10,16 +10,17 @@ from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 from typing import Any
 
-from tarkit.errors import TarkitError
+from tarkit.errors import TarkitError, show
 from tarkit.proc.job import TAIL
 from tarkit.samples.names import FieldDict
 
 
 def split_spec(spec: str) -> tuple[str, str]:
-    """Split MODULE:FUNCTION or FILE.py:FUNCTION. Raises ValueError for another form."""
+    """Split MODULE:FUNCTION or FILE.py:FUNCTION. Raises TarkitError for another form."""
     where, _, name = spec.rpartition(":")
     if not where or not all(part.isidentifier() for part in name.split(".")):
-        raise ValueError(spec)
+        hint = "names are package.module:function or file.py:function"
+        raise TarkitError(f"{show(spec)} is not the name of a function", hint)
     return where, name
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple, Self, get_args
 
 from tarkit.errors import TarkitError, show
-from tarkit.proc.job import WHOLE, Finished, Job, Outcome, RunOptions, WorkFailed
+from tarkit.proc.job import WHOLE, Finished, Job, Outcome, WorkFailed
 
 PENDING = 4  # batches under way, done and not done, for each worker
 MIN_PENDING = 16  # of these, so that a slow one does not stop the other workers at once
@@ -79,7 +79,9 @@ class Pool:
 
     Args:
         start: makes a worker.
-        run: number of workers, order and retries. A job is retried alone.
+        parallel: number of workers.
+        retries: further attempts at a job that failed, alone.
+        ordered: results come in the order of the jobs.
         batch: jobs that are submitted together, at most. The number grows from 1 while batches take a short time.
         batch_bytes: bytes of samples from which on a batch is submitted.
         exact: submit `batch` jobs together, from the first on.
@@ -93,7 +95,10 @@ class Pool:
     def __init__(
         self,
         start: Callable[[], JobWorker],
-        run: RunOptions,
+        parallel: int = 1,
+        *,
+        retries: int = 0,
+        ordered: bool = True,
         batch: int = 1,
         batch_bytes: int = 1 << 20,
         exact: bool = False,
@@ -101,15 +106,15 @@ class Pool:
         here: bool = False,
     ) -> None:
         self.start = start
-        self.parallel = run.parallel
-        self.retries = run.retries
-        self.ordered = run.ordered
+        self.parallel = parallel
+        self.retries = retries
+        self.ordered = ordered
         self.batch = batch
         self.batch_bytes = batch_bytes
         self.most = most
         self.here = here
         self.cancelled = False
-        self._max_batches = max(MIN_PENDING, PENDING * run.parallel)
+        self._max_batches = max(MIN_PENDING, PENDING * parallel)
         self._exact = exact
         self._size = batch if exact else 1
         self._threads: list[tuple[threading.Thread, JobWorker]] = []

@@ -23,14 +23,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from tarkit.errors import Problem, TarkitError, show, spell
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.steps import digest
 from tarkit.problems import Policy
-from tarkit.proc.job import TAIL, Failure, Job, Outcome, RunOptions, WorkFailed, status_words
+from tarkit.proc.job import TAIL, Failure, Job, Outcome, WorkFailed, find_program, status_words
 from tarkit.proc.pool import Act, JobBatch, JobWorker, Pool
 from tarkit.proc.result import Content, SampleBuilder
+from tarkit.proc.step import SampleWork
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import KEYLESS, Recent, TarSample, key_of, split_name
 from tarkit.streams.command import PIPE, Program, last_line
@@ -50,31 +52,30 @@ PATIENCE = 1.0  # seconds that a program gets to end after it has closed its out
 POLL = 0.2  # seconds between two checks whether a program that does not read has ended
 
 
-@dataclass(frozen=True)
-class ProgramOptions:
-    """The program, and how it is run.
+class RunProgram(SampleWork):
+    """Send samples to long-lived programs that read and write tar streams."""
 
-    Args:
-        words: the program and its arguments.
-        text: what messages call it.
-        builder: makes the samples of its answers.
-        timeout: seconds for which it may neither read nor write when it could.
-    """
+    command: str = ""
+    name = "worker"
 
-    words: list[str]
-    text: str
-    builder: SampleBuilder
-    timeout: float | None = None
-    tmpdir: str | None = None
+    @property
+    def code(self) -> str:
+        """A hash of the command, in which there may be passwords."""
+        return digest(os.fsencode(self.command))
 
-
-def program_pool(options: ProgramOptions, run: RunOptions) -> Pool:
-    """Return what runs jobs through long-lived programs, once it is entered."""
-    return Pool(lambda: ProgramWorker(options, run), run, TOGETHER, exact=True)
+    def pool(self, run: Run, tmpdir: str | None = None) -> Pool:
+        """Return a pool whose workers start the program."""
+        words = [find_program("bash", os.environ.get("PATH", os.defpath)), "-o", "pipefail", "-c", self.command]
+        return Pool(lambda: ProgramWorker(self, words, tmpdir), **self.way, batch=TOGETHER, exact=True)
 
 
 class ProgramWorker(JobWorker):
     """Runs one program at a time, and starts another one when it dies.
+
+    Args:
+        step: the program, and what becomes of failures.
+        words: its command line.
+        tmpdir: the directory of temporary files.
 
     Attributes:
         session: the run of the program.
@@ -82,11 +83,12 @@ class ProgramWorker(JobWorker):
 
     streams = True
 
-    def __init__(self, options: ProgramOptions, run: RunOptions) -> None:
-        self.options = options
+    def __init__(self, step: RunProgram, words: list[str], tmpdir: str | None) -> None:
+        self.step = step
+        self.words = words
+        self.tmpdir = tmpdir
         self.session: Session | None = None
-        self._retries = run.retries
-        self._isolates = not run.stops or run.retries > 0  # find out which sample the program died of
+        self._isolates = not step.stops or step.retries > 0  # find out which sample the program died of
         self._lock = threading.Lock()
         self._cancelled = False
         self._failed = self._idle = 0
@@ -97,7 +99,7 @@ class ProgramWorker(JobWorker):
             with self._lock:
                 if self._cancelled:
                     return
-                session = self.session = Session(self.options, pool, self, batch)
+                session = self.session = Session(pool, self, batch)
             failure = session.run()
             answered = answered or session.answered
             if self._cancelled:
@@ -115,7 +117,7 @@ class ProgramWorker(JobWorker):
                 raise TarkitError(self._message(failure, pending))
             if batch.alone and len(batch.jobs) == 1:
                 self._failed += 1
-                if self._failed > MAX_FAILURES * (1 + self._retries) and not answered:
+                if self._failed > MAX_FAILURES * (1 + self.step.retries) and not answered:
                     raise TarkitError(self._message(failure, pending))
                 pool.report(batch.jobs[0], Outcome(failure=failure))
             else:
@@ -123,7 +125,7 @@ class ProgramWorker(JobWorker):
 
     def _message(self, failure: Failure, pending: list[Job]) -> str:
         """Return what went wrong, and the pending samples, for a message."""
-        text = f"{spell('worker')} {self.options.text}: {failure.reason}"
+        text = f"{spell('worker')} {self.step.command}: {failure.reason}"
         if pending:
             more = f" and {len(pending) - SHOWN} more" if len(pending) > SHOWN else ""
             text += f"; pending samples: {', '.join(show(job.key) for job in pending[:SHOWN])}{more}"
@@ -143,9 +145,8 @@ class Session:
     It has three threads: one sends samples, the caller's reads answers, one copies stderr.
 
     Args:
-        options: the program.
         pool: gives samples and gets the answers.
-        worker: what the session belongs to.
+        worker: what the session belongs to, which has the program.
         batch: the first samples; if it is alone, all.
 
     Attributes:
@@ -155,8 +156,8 @@ class Session:
         unsure: a sample without answer may have had one.
     """
 
-    def __init__(self, options: ProgramOptions, pool: Pool, worker: JobWorker, batch: JobBatch) -> None:
-        self.options = options
+    def __init__(self, pool: Pool, worker: ProgramWorker, batch: JobBatch) -> None:
+        self.timeout = worker.step.timeout
         self.pool = pool
         self.worker = worker
         self.batch = batch
@@ -165,7 +166,8 @@ class Session:
         self.sent: deque[Job] = deque()
         self.touched = time.monotonic()  # when the program has read or written
         self._late = self._cancelled = self._writing = self._all_sent = False
-        self._spool = RangeSpool(options.tmpdir)
+        self._spool = RangeSpool(worker.tmpdir)
+        self._builder = SampleBuilder(worker.step.mtime)
         self._skipped = Recent()
         self._lock = threading.Lock()
         self._error: BaseException | None = None  # in the thread that writes
@@ -173,7 +175,7 @@ class Session:
         self._tail = b""  # the end of its stderr
         self._unread, self._stdin = os.pipe()  # the read end stays open: it tells what was not read
         try:
-            self.program = Program(options.words, stdin=self._unread, stdout=PIPE, stderr=PIPE)
+            self.program = Program(worker.words, stdin=self._unread, stdout=PIPE, stderr=PIPE)
         except BaseException:
             os.close(self._unread)
             os.close(self._stdin)
@@ -200,7 +202,7 @@ class Session:
         reader = _Watched(fd, self)
         problem: str | None = "its output cannot be read"
         try:
-            self._read_answers(StreamSource(reader, "its output", self.options.tmpdir))
+            self._read_answers(StreamSource(reader, "its output", self.worker.tmpdir))
             problem = None
         except Problem as error:
             problem = f"its output: {error.detail}" if reader.got else "it wrote nothing, not even an empty archive"
@@ -255,7 +257,7 @@ class Session:
         if job is None:
             return
         try:
-            outcome = Outcome((self.options.builder(job, job.key, fields),))
+            outcome = Outcome((self._builder(job, job.key, fields),))
         except WorkFailed as error:
             outcome = _refused(error)
         with self._lock:
@@ -367,7 +369,7 @@ class Session:
     def check_timeout(self) -> None:
         """Kill the program if it has work, and has neither read nor written for too long."""
         busy = self._writing or (self._all_sent and not self._cancelled)
-        limit = self.options.timeout
+        limit = self.timeout
         if busy and limit is not None and time.monotonic() - self.touched > limit:
             self._late = True
             self.program.kill()
@@ -434,7 +436,7 @@ class _Watched(DescriptorReader):
         self._answers.register(fd, select.POLLIN)
 
     def readinto(self, view: Any, /) -> int:
-        if self.session.options.timeout is not None:
+        if self.session.timeout is not None:
             while not self._answers.poll(POLL * 1000):
                 self.session.check_timeout()
         got = super().readinto(view)

@@ -9,21 +9,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple, Self
+from typing import Self
 
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.pipeline.run import CommandOutput
-from tarkit.proc.job import (
-    TAIL,
-    Failure,
-    Job,
-    Outcome,
-    RunOptions,
-    WorkFailed,
-    status_words,
-)
+from tarkit.options import row
+from tarkit.pipeline.run import CommandOutput, Run
+from tarkit.pipeline.steps import digest
+from tarkit.proc.job import TAIL, Failure, Job, Outcome, WorkFailed, find_program, status_words
 from tarkit.proc.pool import MIN_PENDING, Act, JobWorker, Pool
 from tarkit.proc.result import SampleBuilder
+from tarkit.proc.step import SampleWork
 from tarkit.proc.workdir import WATCH, FileNames, WorkDirectories, collect_samples, write_fields
 from tarkit.streams.command import DEVNULL, Program
 from tarkit.streams.ranges import HeldRange
@@ -49,17 +44,6 @@ Redirect = tuple[int, int, str]
 """A descriptor, the flags for opening its file, and the file: in the directory of the command, or /dev/null."""
 Launch = tuple[str, list[str], list[Redirect]]
 """Path, words and redirects of a program."""
-
-
-def find_program(name: str, path: str) -> str:
-    """Return the path of a program, looked for in the directories of `path`. Raises TarkitError."""
-    if "/" in name:
-        return os.path.abspath(name)
-    for directory in path.split(os.pathsep):
-        program = os.path.join(directory or ".", name)
-        if os.path.isfile(program) and os.access(program, os.X_OK):
-            return os.path.abspath(program)
-    raise TarkitError(f"{show(name)} is needed to run commands and was not found")
 
 
 def _parse(command: str) -> tuple[list[str], list[Redirect]] | None:
@@ -113,38 +97,70 @@ _LONGEST_KEY = 1 << 16
 _POLL = 5.0  # milliseconds between two checks where the system has no pidfd
 
 
-class CommandOptions(NamedTuple):
-    """How a command is run.
+class RunCommand(SampleWork):
+    """Run a shell command for each sample, in a directory that has its fields as files `sample.FIELD`.
 
-    Attributes:
-        command: what bash runs.
-        environment: what it gets besides TARKIT_KEY, TARKIT_INDEX and TARKIT_SHARD.
-        multi: the files sample-NUMBER.FIELD are several samples.
-        timeout: seconds for one sample.
-        mtime: time of new entries, in seconds since 1970; None: that of the file.
+    With `multi` it makes many samples; with `keep_dir` its directories are kept.
     """
 
-    command: str
-    environment: Mapping[bytes, bytes]
+    keep_dir: bool = row("With -c or -m", "--keep-dir", default=False, help="Keep all directories, and print where.")
+    command: str = ""
     multi: bool = False
-    timeout: float | None = None
-    mtime: int | None = 0
+    name = "proc"
+
+    @property
+    def code(self) -> str:
+        """A hash of the command, in which there may be passwords."""
+        return digest(os.fsencode(self.command))
+
+    @contextmanager
+    def pool(self, run: Run, tmpdir: str | None = None) -> Iterator[Pool]:
+        """Yield a pool whose workers start the command for each sample.
+
+        Raises:
+            TarkitError: there is no bash.
+            Usage: the command empties the file that it reads.
+        """
+        refuse_emptied(self.command)
+        environment = dict(os.environb)
+        bash: Launch = find_program("bash", os.environ.get("PATH", os.defpath)), ["bash", "-c", self.command], []
+        launches = direct(self.command, environment) or bash, bash
+        in_memory = not (self.keep_dir or run.tmpdir or os.environ.get("TMPDIR"))
+        directories = WorkDirectories(tmpdir, self.keep_dir, in_memory)
+        # batches of quick commands change little in how many samples are under way
+        most = max(MIN_PENDING, 2 * BATCH * self.way["parallel"])
+        try:
+            start = lambda: CommandWorker(self, directories, environment, launches)  # noqa: E731
+            with Pool(start, **self.way, batch=BATCH, most=most) as pool:
+                yield pool
+        finally:
+            directories.close()
+            if self.keep_dir:
+                run.tell(f"the directories of the samples are in {directories.disk.path}")
 
 
 class CommandWorker(JobWorker):
     """Runs a command for each job.
 
     Args:
+        step: the command.
         directories: where the directories of the samples are.
-        options: the command.
+        environment: what the command gets besides TARKIT_KEY, TARKIT_INDEX and TARKIT_SHARD.
         launches: how it is started, and how where that cannot open a file: by bash, which prints the error.
     """
 
-    def __init__(self, directories: WorkDirectories, options: CommandOptions, launches: tuple[Launch, Launch]) -> None:
+    def __init__(
+        self,
+        step: RunCommand,
+        directories: WorkDirectories,
+        environment: Mapping[bytes, bytes],
+        launches: tuple[Launch, Launch],
+    ) -> None:
+        self.step = step
         self.directories = directories
-        self.options = options
+        self.environment = environment
         self.launches = launches
-        self.builder = SampleBuilder(options.mtime)
+        self.builder = SampleBuilder(step.mtime)
         self._lock = threading.Lock()
         self._cancelled = False
         self._program: Program | None = None
@@ -176,12 +192,12 @@ class CommandWorker(JobWorker):
                 status, late = self._command(job, directory.path, output, place.check if place.in_memory else None)
             seconds = time.monotonic() - started
             if late:
-                failure = Failure(f"took longer than {self.options.timeout:g} s and was ended", status)
+                failure = Failure(f"took longer than {self.step.timeout:g} s and was ended", status)
             elif status != 0:
                 failure = Failure(status_words(status), status)
             else:
                 try:
-                    samples = collect_samples(job, directory, names, self.builder, self.options.multi)
+                    samples = collect_samples(job, directory, names, self.builder, self.step.multi)
                     return Outcome(samples, None, output.log(), seconds)
                 except WorkFailed as error:
                     failure = error.failure._replace(status=status)
@@ -196,7 +212,7 @@ class CommandWorker(JobWorker):
         if len(job.key) > _LONGEST_KEY:
             raise WorkFailed(f"has a key of {len(job.key)} bytes, which is too long for a command's environment")
         environment = {
-            **self.options.environment,
+            **self.environment,
             b"TARKIT_KEY": job.key.replace(b"\0", b"%00"),
             b"TARKIT_INDEX": b"%d" % job.index,
             b"TARKIT_SHARD": os.fsencode(job.shard),
@@ -204,7 +220,7 @@ class CommandWorker(JobWorker):
         }
         program = self._start(directory, output, environment)
         try:
-            late = not output.read_until_end(program, self.options.timeout, watch)
+            late = not output.read_until_end(program, self.step.timeout, watch)
             if late:
                 program.terminate()
                 if not output.read_until_end(program, PATIENCE):
@@ -340,41 +356,3 @@ class _Output:
         if self._pieces:
             log.append(HeldRange("output", 0, b"".join(self._pieces)))
         return log
-
-
-@contextmanager
-def command_pool(
-    options: CommandOptions,
-    run: RunOptions,
-    *,
-    tmpdir: str | None = None,
-    memory: str | None = None,
-    keep: Callable[[str], None] | None = None,
-) -> Iterator[Pool]:
-    """Yield what runs a command for each job.
-
-    Args:
-        options: the command.
-        run: number of commands at a time, order and retries.
-        tmpdir: where the directories of the samples are made.
-        memory: a file system in memory, where those of small samples are made.
-        keep: leave these directories; called with their path at the end.
-
-    Raises:
-        TarkitError: there is no bash.
-        Usage: the command empties the file that it reads.
-    """
-    refuse_emptied(options.command)
-    path = os.fsdecode(options.environment.get(b"PATH", os.defpath.encode()))
-    bash: Launch = find_program("bash", path), ["bash", "-c", options.command], []
-    launches = direct(options.command, options.environment) or bash, bash
-    directories = WorkDirectories(tmpdir, keep is not None, memory)
-    try:
-        # batches of quick commands change little in how many samples are under way
-        most = max(MIN_PENDING, 2 * BATCH * run.parallel)
-        with Pool(lambda: CommandWorker(directories, options, launches), run, BATCH, most=most) as pool:
-            yield pool
-    finally:
-        directories.close()
-        if keep is not None:
-            keep(directories.disk.path)

@@ -132,15 +132,15 @@ class WorkDirectories:
     Args:
         parent: where it is made.
         keep: leave it.
-        memory: a file system in memory; None: use none. It is left out where programs cannot be started in it.
+        in_memory: use memory as well. It is left out where programs cannot be started in it.
     """
 
-    def __init__(self, parent: str | None = None, keep: bool = False, memory: str | None = None) -> None:
+    def __init__(self, parent: str | None, keep: bool, in_memory: bool) -> None:
         self.disk = WorkDirectory(parent, keep)
         self._memory: WorkDirectory | None = None
         try:
-            if memory is not None and not keep and not os.statvfs(memory).f_flag & os.ST_NOEXEC:
-                self._memory = WorkDirectory(memory, in_memory=True)
+            if in_memory and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
+                self._memory = WorkDirectory(MEMORY, in_memory=True)
         except OSError:
             pass  # the system has none
 

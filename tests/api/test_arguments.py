@@ -69,8 +69,6 @@ mix(['a.tar', 'b.tar'], seed=1) -> TypeError: pairs (dataset, weight)
 mix([(2, data)], seed=1) -> TypeError: pairs (dataset, weight)
 mix(data, seed=1) -> TypeError: pairs (dataset, weight)
 mix([data], seed='x') -> TypeError: seed='x'
-data.proc('true', add_log='a/b') -> Usage: add_log 'a/b': expected the name
-data.proc('true', add_log='log', multi=True) -> Usage: add_log 'log': not with multi
 data.head(-1) -> Usage: count=-1: it is at least 0
 data.head('1') -> TypeError: count='1'
 open('a.tar', shard_slice=3) -> TypeError: shard_slice=3: a slice is needed

@@ -19,7 +19,9 @@ from tarkit.options import Options
 from tarkit.packing.create import CreateOptions
 from tarkit.packing.options import ShardOptions
 from tarkit.pipeline.selection import ProblemOptions
-from tarkit.proc.map import CallFunction, RunCommand, SampleWork, WorkOptions
+from tarkit.proc.function import CallFunction
+from tarkit.proc.shell import RunCommand
+from tarkit.proc.step import SampleWork, WorkOptions
 from tarkit.shards.split import SplitOptions
 from tarkit.sorting.order import SortOptions
 from tarkit.views.inspect import StatsOptions

@@ -17,16 +17,13 @@ from typing import Any
 import pytest
 
 from tarkit.errors import TarkitError
+from tarkit.pipeline.run import Run
 from tarkit.problems import Policy
-from tarkit.proc.calls import FunctionOptions
-from tarkit.proc.function import FunctionWorker, function_pool
-from tarkit.proc.job import RunOptions
-from tarkit.proc.policy import ErrorLimit, FailurePolicy
+from tarkit.proc.function import CallFunction, FunctionWorker
 from tarkit.proc.pool import Pool
-from tarkit.proc.program import ProgramOptions, program_pool
-from tarkit.proc.result import SampleBuilder
-from tarkit.proc.run import SampleRun, number_jobs
-from tarkit.proc.shell import CommandOptions, command_pool
+from tarkit.proc.program import RunProgram
+from tarkit.proc.run import ErrorLimit, SampleRun, number_jobs
+from tarkit.proc.shell import RunCommand
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.streams import command
@@ -58,27 +55,32 @@ def found(samples: Iterator[TarSample]) -> Found:
     ]
 
 
-def results(pool: Pool, failures: FailurePolicy | None = None) -> Generator[TarSample]:
-    """Return what becomes of the samples of DATA; the first failure is an error unless `failures` says otherwise."""
-    policy = Policy()
-    samples: Iterator[TarSample] = iter(SampleReader(on_disk(DATA), policy))
-    return SampleRun(pool, policy, failures or FailurePolicy())(number_jobs(samples, policy))
+def results(pool: Pool, lines: list[str] | None = None, limit: ErrorLimit | None = None) -> Generator[TarSample]:
+    """Return what becomes of the samples of DATA; a failure ends the run, or with `lines` is a line there."""
+    policy, samples = Policy(), number_jobs(iter(SampleReader(on_disk(DATA), Policy())), Policy())
+    if lines is None:
+        return SampleRun(pool, policy)(samples)
+    return SampleRun(pool, policy, "skip", limit=limit, warn=lines.append, verbose=True)(samples)
+
+
+def called(function: Callable[..., Any], processes: int = 1, **settings: Any) -> CallFunction:
+    """Return a step that calls a function with dicts."""
+    return CallFunction(**{"function": function, "processes": processes, "view": None, **settings})
 
 
 def mapped(
     function: Callable[..., Any],
     processes: int,
     batch: int | None = None,
-    failures: FailurePolicy | None = None,
-    retries: int = 0,
+    lines: list[str] | None = None,
+    limit: ErrorLimit | None = None,
     **settings: Any,
 ) -> Found:
     """Return the results of a function for DATA; no thread or process is left."""
     before = threading.active_count()
-    options = FunctionOptions(function, batches=batch is not None, **settings)
     try:
-        with function_pool(options, batch, RunOptions(processes, retries)) as pool:
-            return found(results(pool, failures))
+        with called(function, processes, batch=batch, **settings).pool(Run()) as pool:
+            return found(results(pool, lines, limit))
     finally:
         assert threading.active_count() == before
         with pytest.raises(ChildProcessError):
@@ -160,12 +162,10 @@ def test_failures_are_handled(processes: int, batch: int | None) -> None:
         return given
 
     lines: list[str] = []
-    failures = FailurePolicy("skip", warn=lines.append, every=True)
-    assert mapped(fails, processes, batch, failures, retries=1) == [each for each in IN if each[0][-1] != "7"]
-    assert (failures.failed, failures.done) == (4, COUNT)
+    assert mapped(fails, processes, batch, lines, retries=1) == [each for each in IN if each[0][-1] != "7"]
     assert ["(2 attempts)" in line for line in lines] == [True] * 4
     with pytest.raises(TarkitError, match="2 of 18 samples failed, more than max_errors allows"):
-        mapped(fails, processes, batch, FailurePolicy("skip", ErrorLimit(count=1)))
+        mapped(fails, processes, batch, [], ErrorLimit(count=1))
 
 
 def test_where_the_function_is_called() -> None:
@@ -221,8 +221,7 @@ def test_a_process_that_ends(processes: int, batch: int | None, size: int) -> No
         return given
 
     lines: list[str] = []
-    failures = FailurePolicy("skip", warn=lines.append, every=True)
-    got = mapped(dies, processes, batch, failures=failures, retries=1)
+    got = mapped(dies, processes, batch, lines=lines, retries=1)
     missing = [f"{number:03}" for number in range(3, 3 + size)]
     assert got == [each for each in IN if each[0] not in missing]
     words = KILLED if size == 1 else f"has no result, as its worker process died: {KILLED}"
@@ -233,14 +232,14 @@ def together(
     function: Callable[[Sample], Any], processes: int, size: int, killed: int = 0, retries: int = 0, **settings: Any
 ) -> list[tuple[str, str]]:
     """Return keys and reasons of failures if `size` samples are sent at a time; some processes are killed first."""
-    workers = [FunctionWorker(FunctionOptions(function, **settings)) for _ in range(processes)]
+    workers = [FunctionWorker(called(function, **settings)) for _ in range(processes)]
     for executor in workers[:killed]:
         process = executor.load()
         os.kill(process.program.pid, signal.SIGKILL)
         process.program.wait()
     jobs = number_jobs(iter(SampleReader(on_disk(DATA), Policy())), Policy())
     try:
-        with Pool(lambda: workers.pop(0), RunOptions(processes, retries), size, exact=True) as pool:
+        with Pool(lambda: workers.pop(0), processes, retries=retries, batch=size, exact=True) as pool:
             return [
                 (job.key.decode(), outcome.failure.reason if outcome.failure else "") for job, outcome in pool(jobs)
             ]
@@ -339,9 +338,8 @@ def test_attempts_of_other_samples(tmp_path: Path) -> None:
 def test_all_processes_end(processes: int, batch: int | None) -> None:
     """If all processes end, the run ends after at least one failure for each."""
     lines: list[str] = []
-    failures = FailurePolicy("skip", warn=lines.append, every=True)
     with pytest.raises(TarkitError, match=f"(?m)^samples are left, but all worker processes have died: {processes}$"):
-        mapped(lambda given: os.kill(os.getpid(), signal.SIGKILL), processes, batch, failures=failures)
+        mapped(lambda given: os.kill(os.getpid(), signal.SIGKILL), processes, batch, lines=lines)
     assert all(KILLED in line for line in lines)
     with pytest.raises(TarkitError, match=f"(?m)^.*'000' {KILLED}$" if batch is None else f"(?m)^.*'000' .*{KILLED}$"):
         mapped(lambda given: os.kill(os.getpid(), signal.SIGKILL), processes, batch)
@@ -349,7 +347,7 @@ def test_all_processes_end(processes: int, batch: int | None) -> None:
 
 def test_a_process_that_ends_while_it_is_idle() -> None:
     """If an idle process ended, the next samples have no outcome, and the executor is lost."""
-    executor = FunctionWorker(FunctionOptions(lambda sample: sample))
+    executor = FunctionWorker(called(lambda sample: sample))
     jobs = list(number_jobs(iter(SampleReader(on_disk(DATA), Policy())), Policy()))
     assert all(outcome and outcome.failure is None for outcome in executor.run(jobs))
     assert not executor.lost
@@ -374,7 +372,7 @@ def test_timeout(processes: int) -> None:
         mapped(hangs, processes, timeout=0.5)
     lines: list[str] = []
     with pytest.raises(TarkitError, match="all worker processes") if processes == 1 else nullcontext():
-        got = mapped(hangs, processes, timeout=0.5, failures=FailurePolicy("skip", warn=lines.append, every=True))
+        got = mapped(hangs, processes, timeout=0.5, lines=lines)
         missing = [key for key, _ in IN if key not in dict(got)]
         assert got == [each for each in IN if each[0] not in missing]
         assert missing == ["003"]
@@ -393,11 +391,10 @@ def test_output_of_copies_is_passed_on() -> None:
 
     policy = Policy()
     sys.stdout.write("ours")
-    with function_pool(FunctionOptions(prints), None, RunOptions(2)) as pool:
+    with called(prints, 2).pool(Run()) as pool:
         run = SampleRun(
             pool,
             policy,
-            FailurePolicy(),
             log=lambda key, log: printed.append((key, b"".join(each.read(0, 99) for each in log).decode())),
         )
         assert len(found(run(number_jobs(iter(SampleReader(on_disk(DATA), policy)), policy)))) == COUNT
@@ -453,7 +450,7 @@ def viewed_otherwise(sample: Sample) -> Sample:
 def test_pipes_of_other_processes_are_closed() -> None:
     """Each process closes the pipes of the others, so that all end at once when their input ends."""
     started = time.monotonic()
-    with function_pool(FunctionOptions(lambda sample: sample), None, RunOptions(4)) as pool:
+    with called(lambda sample: sample, 4).pool(Run()) as pool:
         assert len(found(results(pool))) == COUNT
     assert time.monotonic() - started < PATIENT / 6  # without waiting for a process
     assert not command._running
@@ -461,11 +458,11 @@ def test_pipes_of_other_processes_are_closed() -> None:
 
 def test_leaving_early_ends_the_copies() -> None:
     """No process is left after the block."""
-    with function_pool(FunctionOptions(lambda sample: time.sleep(PATIENT)), None, RunOptions(2)) as pool:
+    with called(lambda sample: time.sleep(PATIENT), 2).pool(Run()) as pool:
         samples = pool(iter([]))
         assert list(samples) == []
     with (
-        function_pool(FunctionOptions(lambda sample: sample), None, RunOptions(2)) as pool,
+        called(lambda sample: sample, 2).pool(Run()) as pool,
         closing(results(pool)) as several,
     ):
         next(several)
@@ -489,17 +486,15 @@ def test_a_fork_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 PARENT = """
 import os, signal, sys
 from tarkit.problems import Policy
-from tarkit.proc.job import RunOptions
-from tarkit.proc.calls import FunctionOptions
-from tarkit.proc.function import function_pool
-from tarkit.proc.policy import FailurePolicy
+from tarkit.pipeline.run import Run
+from tarkit.proc.function import CallFunction
 from tarkit.proc.run import SampleRun, number_jobs
 from tarkit.samples.dataset import DatasetReader
 from tarkit.streams import command
 from tarkit.streams.location import expand_inputs
 samples = iter(DatasetReader(expand_inputs(("in.tar",)), Policy()))
-with function_pool(FunctionOptions(lambda sample: sample), None, RunOptions(3)) as pool:
-    for sample in SampleRun(pool, Policy(), FailurePolicy())(number_jobs(samples, Policy())):
+with CallFunction(function=lambda sample: sample, processes=3).pool(Run()) as pool:
+    for sample in SampleRun(pool, Policy())(number_jobs(samples, Policy())):
         print(*[each.pid for each in command._running], flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -520,12 +515,11 @@ def test_copies_end_with_the_process_that_made_them(tmp_path: Path) -> None:
 
 def test_commands_and_programs(tmp_path: Path) -> None:
     """A command for each sample and long-lived programs work in the same way, from samples to samples."""
-    environment = dict(os.environb)
-    options = CommandOptions("tr 0-4 5-9 <sample.cls >new; mv new sample.cls", environment)
-    with command_pool(options, RunOptions(2), tmpdir=str(tmp_path)) as pool:
+    command = "tr 0-4 5-9 <sample.cls >new; mv new sample.cls"
+    with RunCommand(command=command, processes=2).pool(Run(), str(tmp_path)) as pool:
         new = found(results(pool))
     table = bytes.maketrans(b"01234", b"56789")
     assert new == [(key, {**fields, "cls": fields["cls"].translate(table)}) for key, fields in IN]
     assert list(tmp_path.iterdir()) == []
-    with program_pool(ProgramOptions(["cat"], "cat", SampleBuilder()), RunOptions(2)) as pool:
+    with RunProgram(command="cat", processes=2).pool(Run()) as pool:
         assert found(results(pool)) == IN

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings, strategies
 
 from tarkit.errors import TarkitError
+from tarkit.pipeline.run import Run
 from tarkit.problems import Policy
 from tarkit.proc import function as functions
 from tarkit.proc import result
-from tarkit.proc.calls import FunctionOptions
-from tarkit.proc.function import FunctionWorker, function_pool
-from tarkit.proc.job import Job, Outcome, RunOptions, WorkFailed
+from tarkit.proc.function import CallFunction, FunctionWorker
+from tarkit.proc.job import Job, Outcome, WorkFailed
 from tarkit.proc.pool import Pool
 from tarkit.proc.result import SampleBuilder
 from tarkit.samples.reader import SampleReader
@@ -161,9 +161,9 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     (tmp_path / "fun.py").write_text(textwrap.dedent(MODULE))
     made: list[FunctionWorker] = []
 
-    def start(function: str, **settings: Any) -> FunctionWorker:
+    def start(function: str, tell: Callable[[str], None] = lambda line: None, **settings: Any) -> FunctionWorker:
         spec = function if ":" in function else f"fun.py:{function}"
-        made.append(FunctionWorker(FunctionOptions(spec, tmpdir=str(tmp_path), **settings)))
+        made.append(FunctionWorker(CallFunction(function=spec, **settings), str(tmp_path), tell))
         return made[-1]
 
     yield start
@@ -180,7 +180,7 @@ def set_named(name: str) -> None:
 
 def run(worker: FunctionWorker, jobs: list[Job]) -> list[Outcome]:
     """Return the outcomes of jobs that a worker gets together, in this thread."""
-    pool = Pool(lambda: worker, RunOptions(), len(jobs), 1 << 62, exact=True, here=True)
+    pool = Pool(lambda: worker, batch=len(jobs), batch_bytes=1 << 62, exact=True, here=True)
     return [outcome for _, outcome in pool(iter(jobs))]
 
 
@@ -398,7 +398,7 @@ def test_init_is_called_once(start: Start) -> None:
 
 def test_batches(start: Start) -> None:
     """A batch is passed as a list, and a list is returned."""
-    executor = start("batch", batches=True)
+    executor = start("batch", batch=3)
     each = jobs(archive(ABC))
     for size, sizes in ((1, "111"), (2, "221"), (3, "333")):
         outcomes = [outcome for n in range(0, 3, size) for outcome in run(executor, each[n : n + size])]
@@ -408,7 +408,7 @@ def test_batches(start: Start) -> None:
 
 def test_items_of_a_batch(start: Start) -> None:
     """An item of a batch may be anything that a call may return; a bad one is the failure of its sample."""
-    executor = start("named", batches=True)
+    executor = start("named", batch=3)
     set_named("lazy")
     keys = [[sample.key for sample in outcome.samples] for outcome in run(executor, jobs(archive(ABC)))]
     assert keys == [[b"a", b"a2"], [], [b"c", b"c2"]]
@@ -426,7 +426,7 @@ def test_a_batch_that_fails(start: Start) -> None:
     more = "def same_key(l): return l[0]\ndef short(l): return l[:1]\ndef long(l): return l * 2\ndef none(l): pass\n"
     with open("fun.py", "a") as file:
         file.write(more)
-    executor = start("named", batches=True)
+    executor = start("named", batch=3)
     for function, reason in (
         ("poison", "raised ValueError in fun.py, line "),
         ("kill_batch", "the process that calls the function ended with status 7"),
@@ -466,7 +466,7 @@ def test_import_errors(spec: str, said: str, start: Start, tmp_path: Path) -> No
     (tmp_path / "needs.py").write_text("import nope\n")
     (tmp_path / "exits.py").write_text("import sys; sys.exit(3)\n")
     (tmp_path / "dies.py").write_text("import os; print('so long', flush=True); os._exit(4)\n")
-    with pytest.raises(TarkitError) as raised, function_pool(FunctionOptions(spec), None, RunOptions()):
+    with pytest.raises(TarkitError) as raised, CallFunction(function=spec).pool(Run()):
         pass
     assert re.fullmatch(said, str(raised.value)), raised.value
     assert "\n" not in str(raised.value)
@@ -476,17 +476,35 @@ def test_import_errors(spec: str, said: str, start: Start, tmp_path: Path) -> No
 def test_invalid_names_of_functions(spec: str) -> None:
     """An invalid name of a function is reported before anything is started."""
     with pytest.raises(TarkitError, match="is not the name of a function"):
-        FunctionOptions(spec)
+        CallFunction(function=spec)
     with pytest.raises(TarkitError, match="is not the name of a function"):
-        FunctionOptions("fun:f", init=spec)
+        CallFunction(function="fun:f", init=spec)
 
 
 def test_init_that_fails(start: Start) -> None:
     """A failure of --init is an error, as a failed import is."""
     said = r"--map: fun.py:fails raised TypeError: fails\(\) missing 1 required"
-    options = FunctionOptions("fun.py:same", init="fun.py:fails")
-    with pytest.raises(TarkitError, match=said), function_pool(options, None, RunOptions()):
+    step = CallFunction(function="fun.py:same", init="fun.py:fails")
+    with pytest.raises(TarkitError, match=said), step.pool(Run()):
         pass
+
+
+@pytest.mark.parametrize("retries", [0, 1, 2])
+def test_a_process_that_is_killed_while_it_loads(retries: int, start: Start, tmp_path: Path) -> None:
+    """It is replaced as often as a sample is tried again."""
+    (tmp_path / "twice.py").write_text(
+        "import os\n"
+        "with open('loads', 'a') as file: file.write('x')\n"
+        "if os.path.getsize('loads') < 3: os.kill(os.getpid(), 9)\n"
+        "def same(s): return s\n"
+    )
+    executor = start("twice.py:same", retries=retries)
+    if retries == 2:
+        assert [outcome.failure for outcome in run(executor, jobs(archive(ABC)))] == [None] * 3
+    else:
+        with pytest.raises(TarkitError, match="was ended by SIGKILL before it had loaded the function"):
+            executor.load()
+    assert os.path.getsize("loads") == 1 + retries
 
 
 def test_modules_beside_the_file(start: Start, python: None, tmp_path: Path) -> None:
@@ -501,7 +519,7 @@ def test_modules_beside_the_file(start: Start, python: None, tmp_path: Path) -> 
 
 def test_prepared_and_not_needed(start: Start) -> None:
     """A prepared process that is not used ends."""
-    with function_pool(FunctionOptions("fun.py:pid"), None, RunOptions()):
+    with CallFunction(function="fun.py:pid").pool(Run()):
         assert len(command._running) == 1
     assert not command._running
 
@@ -586,9 +604,7 @@ def test_too_many_ended_processes(start: Start, monkeypatch: pytest.MonkeyPatch)
             super().send(value)
 
     executor.load()
-    assert executor._process is not None
-    executor._process.close()
-    executor._process = None
+    executor.close()
     monkeypatch.setattr(functions, "FunctionProcess", Dying)
     with pytest.raises(TarkitError, match="its process ended 3 times before it began a sample"):
         run(executor, jobs(archive(ABC)))

@@ -14,7 +14,7 @@ from tarkit.errors import Interrupted, TarkitError
 from tarkit.pipeline.stages import keeper
 from tarkit.problems import Policy
 from tarkit.proc import pool as pools
-from tarkit.proc.job import Failure, Job, Outcome, RunOptions, WorkFailed
+from tarkit.proc.job import Failure, Job, Outcome, WorkFailed
 from tarkit.proc.pool import Act, JobWorker, Pool
 from tarkit.samples.reader import SampleReader
 from tests._tools import archive, on_disk, stream
@@ -66,7 +66,7 @@ def test_order(parallel: int, batch: int) -> None:
         time.sleep(0.01 if jobs[0].index in (0, 50) else 0)
         return good(jobs)
 
-    with Pool(lambda: Recorder(work), RunOptions(parallel), batch=batch) as pool:
+    with Pool(lambda: Recorder(work), parallel, batch=batch) as pool:
         found = [(job.index, outcome.samples[0].key) for job, outcome in pool(jobs(100))]
     assert found == [(index, b"%05d" % index) for index in range(100)]
 
@@ -80,7 +80,7 @@ def test_unordered() -> None:
             assert gate.wait(20)
         return good(jobs)
 
-    with Pool(lambda: Recorder(work), RunOptions(2, ordered=False)) as pool:
+    with Pool(lambda: Recorder(work), 2, ordered=False) as pool:
         found = []
         for job, _ in pool(jobs(10)):
             found.append(job.index)
@@ -101,7 +101,7 @@ def test_batches_are_halved(bad: set[int]) -> None:
             raise WorkFailed(Failure(f"bad {jobs[0].index}"))
         return good(jobs)
 
-    with Pool(lambda: Recorder(work), RunOptions(2, retries=1), batch=50, exact=True) as pool:
+    with Pool(lambda: Recorder(work), 2, retries=1, batch=50, exact=True) as pool:
         found = list(pool(jobs(100)))
     assert [job.index for job, _ in found] == list(range(100))
     for job, outcome in found:
@@ -119,13 +119,13 @@ def test_batches_grow_while_jobs_are_quick(monkeypatch: pytest.MonkeyPatch) -> N
         sizes.append(len(jobs))
         return good(jobs)
 
-    with Pool(lambda: Recorder(work), RunOptions(1), batch=32) as pool:
+    with Pool(lambda: Recorder(work), 1, batch=32) as pool:
         assert len(list(pool(jobs(500)))) == 500
     assert sizes[0] == 1
     assert max(sizes) == 32
     sizes.clear()
     monkeypatch.setattr(pools, "QUICK", 0.0)
-    with Pool(lambda: Recorder(work), RunOptions(1), batch=32) as pool:
+    with Pool(lambda: Recorder(work), 1, batch=32) as pool:
         assert len(list(pool(jobs(40)))) == 40
     assert sizes == [1] * 40
 
@@ -141,7 +141,7 @@ def test_retries() -> None:
             return [Outcome(failure=Failure("no"), log=("s",))]  # type: ignore[arg-type]
         return [Outcome((job.sample,), log=("t",))]  # type: ignore[arg-type]
 
-    with Pool(lambda: Recorder(work), RunOptions(1, retries=2)) as pool:
+    with Pool(lambda: Recorder(work), 1, retries=2) as pool:
         found = [(outcome.failure and job.failures, "".join(outcome.log)) for job, outcome in pool(jobs(5))]  # type: ignore[arg-type]
     assert found == [(None, "t"), (None, "st"), (None, "sst"), (3, "sss"), (3, "sss")]
 
@@ -155,7 +155,7 @@ def test_pending_jobs_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         assert gate.wait(20) or jobs[0].index
         return good(jobs)
 
-    with Pool(lambda: Recorder(work), RunOptions(2)) as pool:
+    with Pool(lambda: Recorder(work), 2) as pool:
         threading.Timer(0.05, gate.set).start()
         found = pool(jobs(500, pulled))
         next(found)
@@ -164,7 +164,7 @@ def test_pending_jobs_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
             next(found)
         assert len(pulled) <= 100 + pools.MIN_PENDING + 3
     pulled.clear()
-    with Pool(lambda: Recorder(work), RunOptions(2), batch=4, most=20) as pool:
+    with Pool(lambda: Recorder(work), 2, batch=4, most=20) as pool:
         found = pool(jobs(500, pulled))
         for number in range(400):
             next(found)
@@ -172,7 +172,7 @@ def test_pending_jobs_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "HELD", 3000)
     pulled.clear()
     gate.clear()
-    with Pool(lambda: Recorder(work), RunOptions(2)) as pool:
+    with Pool(lambda: Recorder(work), 2) as pool:
         threading.Timer(0.05, gate.set).start()
         next(pool(jobs(500, pulled)))
         assert len(pulled) <= 5
@@ -190,7 +190,7 @@ def test_jobs_that_pass() -> None:
         assert all(job.index % 3 for job in jobs)
         return [Outcome() for _ in jobs]
 
-    with Pool(lambda: Recorder(work), RunOptions(2), batch=5) as pool:
+    with Pool(lambda: Recorder(work), 2, batch=5) as pool:
         found = [(job.index, len(outcome.samples)) for job, outcome in pool(some())]
     assert found == [(index, int(index % 3 == 0)) for index in range(20)]
 
@@ -204,11 +204,11 @@ def test_executors_are_created_on_demand() -> None:
         made.append(Recorder(good))
         return made[-1]
 
-    with Pool(start, RunOptions(8)) as pool:
+    with Pool(start, 8) as pool:
         assert len(list(pool(jobs(2)))) == 2
     assert 1 <= len(made) <= 2
     assert all("close" in executor.acts for executor in made)
-    with Pool(start, RunOptions(8)) as pool:
+    with Pool(start, 8) as pool:
         assert list(pool(iter(()))) == []
 
 
@@ -227,7 +227,7 @@ def test_executors_end_at_the_same_time(well: bool) -> None:
         started.wait(20)
         return good(jobs)
 
-    with suppress(KeyboardInterrupt), Pool(start, RunOptions(4)) as pool:
+    with suppress(KeyboardInterrupt), Pool(start, 4) as pool:
         assert len(list(pool(jobs(4)))) == 4
         if not well:
             raise KeyboardInterrupt
@@ -246,7 +246,7 @@ def test_an_error_of_close() -> None:
         executor.close = close  # type: ignore[method-assign]
         return executor
 
-    with pytest.raises(TarkitError, match="it ended badly"), Pool(start, RunOptions(2)) as pool:
+    with pytest.raises(TarkitError, match="it ended badly"), Pool(start, 2) as pool:
         list(pool(jobs(3)))
 
 
@@ -263,7 +263,7 @@ def test_an_error_of_an_executor() -> None:
         made.append(Recorder(work))
         return made[-1]
 
-    with pytest.raises(TarkitError, match="no such program"), Pool(start, RunOptions(2)) as pool:
+    with pytest.raises(TarkitError, match="no such program"), Pool(start, 2) as pool:
         list(pool(jobs(50)))
     assert all(executor.acts[0] == "terminate" for executor in made)
     assert all(executor.acts[-1] == "close" for executor in made)
@@ -301,7 +301,7 @@ def test_leaving_early(monkeypatch: pytest.MonkeyPatch) -> None:
         assert busy.wait(20)
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), Pool(start, RunOptions(2)) as pool:
+    with pytest.raises(KeyboardInterrupt), Pool(start, 2) as pool:
         list(pool(some()))
     assert deaf[0].acts == ["terminate", "kill", "close"]
     assert all(executor.acts[0] == "terminate" for executor in made)
@@ -320,7 +320,7 @@ def test_samples_of_streams() -> None:
     def work(jobs: Sequence[Job]) -> list[Outcome]:
         return [Outcome((job.sample,), log=(job.inputs()[0].read(),)) for job in jobs]  # type: ignore[arg-type]
 
-    with Pool(lambda: Recorder(work), RunOptions(4), batch=3) as pool:
+    with Pool(lambda: Recorder(work), 4, batch=3) as pool:
         for _, outcome in pool(some()):
             seen.append(outcome.log[0])
     assert seen == [b"%d" % index for index in range(500)]
@@ -343,14 +343,14 @@ def test_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None
         begin(thread)
 
     monkeypatch.setattr(threading.Thread, "start", limited)
-    slow = Pool(start, RunOptions(8))
+    slow = Pool(start, 8)
     with slow:
         assert [job.index for job, _ in slow(jobs(100))] == list(range(100))
     assert len(executors) <= 3
     assert all("close" in executor.acts for executor in executors)
     with (
         pytest.raises(TarkitError, match="cannot start a thread: can't start new thread"),
-        Pool(start, RunOptions(8)) as pool,
+        Pool(start, 8) as pool,
     ):
         list(pool(jobs(10)))
     assert all("close" in executor.acts for executor in executors)
@@ -378,6 +378,6 @@ def test_a_signal_while_a_worker_is_added(before: bool, monkeypatch: pytest.Monk
         return executors[-1]
 
     monkeypatch.setattr(pools.threading, "Thread", Thread)
-    with pytest.raises(Interrupted), Pool(start, RunOptions(2)) as pool:
+    with pytest.raises(Interrupted), Pool(start, 2) as pool:
         list(pool(jobs(10)))
     assert [executor.acts for executor in executors] == [["terminate", "close"]] * 2

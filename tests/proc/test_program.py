@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,9 @@ from tarkit.errors import TarkitError
 from tarkit.problems import Policy
 from tarkit.proc import pool as pools
 from tarkit.proc import program
-from tarkit.proc.job import Job, Outcome, RunOptions
-from tarkit.proc.program import ProgramOptions, ProgramWorker, program_pool
-from tarkit.proc.result import SampleBuilder
+from tarkit.proc.job import Job, Outcome
+from tarkit.proc.pool import Pool
+from tarkit.proc.program import TOGETHER, ProgramWorker, RunProgram
 from tarkit.samples.reader import SampleReader
 from tarkit.streams.files import Descriptor, File
 from tarkit.streams.source import FileSource
@@ -75,6 +76,12 @@ def jobs(data: bytes) -> Iterator[Job]:
         yield Job(index, sample, passes=sample.key is None)
 
 
+def started(words: list[str], isolate: bool = False, **settings: Any) -> Pool:
+    """Return a pool of programs; with `isolate` failures do not end the run."""
+    step = RunProgram(command="it", on_error="skip" if isolate else "error", **settings)
+    return Pool(lambda: ProgramWorker(step, words, None), **step.way, batch=TOGETHER, exact=True)
+
+
 def run(
     words: list[str],
     data: bytes,
@@ -86,8 +93,7 @@ def run(
 ) -> list[tuple[Job, Outcome]]:
     """Run programs over an archive; no thread is left."""
     before = threading.active_count()
-    options = ProgramOptions(words, "it", SampleBuilder(), timeout)
-    with program_pool(options, RunOptions(parallel, retries, ordered, stops=not isolate)) as pool:
+    with started(words, isolate, processes=parallel, ordered=ordered, retries=retries, timeout=timeout) as pool:
         finished = list(pool(jobs(data)))
     assert threading.active_count() == before
     return finished
@@ -355,13 +361,13 @@ def test_two_samples_of_one_key() -> None:
         for index, number in enumerate(numbers):
             yield Job(index, next(iter(SampleReader(on_disk(parts[number]), Policy()))))
 
-    with program_pool(ProgramOptions(["cat"], "it", SampleBuilder()), RunOptions()) as pool:
+    with started(["cat"]) as pool:
         finished = list(pool(chosen(0, 2)))
     assert [outcome.failure and outcome.failure.reason for _, outcome in finished] == [
         None,
         "has the key of the sample before it: a reader would join the two",
     ]
-    with program_pool(ProgramOptions(["cat"], "it", SampleBuilder()), RunOptions()) as pool:
+    with started(["cat"]) as pool:
         assert written(list(pool(chosen(0, 1, 2)))) == [("a.txt", b"1"), ("b.txt", b"1"), ("a.txt", b"2")]
 
 
@@ -388,7 +394,7 @@ def test_a_sample_that_cannot_be_read(isolate: bool, tmp_path: Path) -> None:
             source.file.close()
 
     with (
-        program_pool(ProgramOptions(python(UPPER), "it", SampleBuilder()), RunOptions(2, stops=not isolate)) as pool,
+        started(python(UPPER), isolate, processes=2) as pool,
         pytest.raises(TarkitError, match=r"(?m)^x\.tar: the file was changed while it was read$"),
     ):
         list(pool(chosen()))
@@ -398,7 +404,7 @@ def test_leaving_early_ends_all() -> None:
     """No program is left after the block."""
     before = threading.active_count()
     began = time.monotonic()
-    with program_pool(ProgramOptions(python("time.sleep(60)"), "it", SampleBuilder()), RunOptions(2)) as pool:
+    with started(python("time.sleep(60)"), processes=2) as pool:
         iterator = pool(jobs(archive(MANY)))
         pids = []
 

@@ -1,32 +1,22 @@
-"""The steps that process each sample by a Python function, a shell command or a long-lived program."""
+"""The step that processes each sample: its options, and its report. By what, its subclasses say."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from copy import copy
-from functools import partial
-from shlex import quote
 from typing import Any, BinaryIO, TypedDict
 
-from tarkit.arguments import (
-    check_function,
-    check_whole,
-    parse_processes,
-)
-from tarkit.errors import Usage, show, spell
+from tarkit.arguments import check_whole, parse_processes
+from tarkit.errors import Usage, spell
 from tarkit.options import Options, row
 from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.rows import MTIME
 from tarkit.pipeline.run import Run
-from tarkit.pipeline.sample import Sample
-from tarkit.pipeline.steps import Flow, Step, digest
-from tarkit.proc.job import RunOptions
-from tarkit.proc.policy import FailurePolicy, OnError, parse_limit
+from tarkit.pipeline.steps import Flow, Step
 from tarkit.proc.pool import Pool
-from tarkit.proc.run import SampleRun, number_jobs
-from tarkit.samples.sample import SampleBatch, TarSample, singly
+from tarkit.proc.run import OnError, SampleRun, number_jobs, parse_limit
+from tarkit.samples.sample import SampleBatch, singly
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.tar.writer import EntryWriter
 
@@ -160,7 +150,17 @@ class SampleWork(Options, Step):
         """What recognises the code that is run."""
         raise NotImplementedError
 
-    def pool(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Pool]:
+    @property
+    def stops(self) -> bool:
+        """Whether the first failure ends the run; otherwise it must be found out which of several samples failed."""
+        return self._on_error == "error"
+
+    @property
+    def way(self) -> dict[str, Any]:
+        """Arguments of `Pool`: how many workers there are, and what is done with their results."""
+        return {"parallel": parse_processes(self.processes), "retries": self.retries, "ordered": self.ordered}
+
+    def pool(self, run: Run, tmpdir: str | None = None) -> AbstractContextManager[Pool]:
         """Return what runs jobs; entering it raises TarkitError for what is missing."""
         raise NotImplementedError
 
@@ -170,16 +170,22 @@ class SampleWork(Options, Step):
         flow.is_repeated = None  # keys change, and samples are read ahead
         if self.rejects is not None and self.rejects.location.kind in ("path", "url"):
             run.reserve(self.rejects.location.text, "the rejects")
-        processes = parse_processes(self.processes)
-        how = RunOptions(processes, self.retries, self.ordered, self._on_error == "error")
-        pool = flow.stack.enter_context(self.pool(how, run, flow.inputs.tmpdir))  # errors come before any output
-        failures = FailurePolicy(self._on_error, self._limit, self._open_rejects(flow), run.warn, run.verbose)
-        results = SampleRun(pool, run.policy, failures, run.relay)
+        pool = flow.stack.enter_context(self.pool(run, flow.inputs.tmpdir))  # errors come before any output
+        results = SampleRun(
+            pool,
+            run.policy,
+            self._on_error,
+            limit=self._limit,
+            rejects=self._open_rejects(flow),
+            warn=run.warn,
+            verbose=run.verbose,
+            log=run.relay,
+        )
         flow.at_end.append(lambda: self._report(run, results))
         total = total_size(flow.inputs.locations) if flow.has_all else None
         return results(
             number_jobs(singly(batches), run.policy, flow.inputs.tmpdir),
-            lambda jobs: run.draw(jobs, lambda: results.position, lambda: failures.done, total),
+            lambda jobs: run.draw(jobs, lambda: results.position, lambda: results.done, total),
         )
 
     def _open_rejects(self, flow: Flow) -> EntryWriter | None:
@@ -190,9 +196,8 @@ class SampleWork(Options, Step):
 
     def _report(self, run: Run, results: SampleRun) -> None:
         """Report how many samples were processed, failed or were removed, and which took longest."""
-        failures, removed = results.failures, results.removed
-        failed, done = failures.failed, failures.done - failures.failed
-        skipped = failed if failures.on_error == "skip" else 0
+        failed, done, removed = results.failed, results.done - results.failed, results.removed
+        skipped = failed if results.on_error == "skip" else 0
         run.facts |= {"done": done, "failed": failed, "left_out": skipped, "removed": removed, "kept": failed - skipped}
         if results.slowest[0] > 0:
             seconds, key = results.slowest
@@ -206,138 +211,3 @@ class SampleWork(Options, Step):
             run.tell(f"1 sample failed and {'was left out' if skipped else 'was kept as it came in'}")
         elif failed:
             run.tell(f"{failed} samples failed and {'were left out' if skipped else 'were kept as they came in'}")
-
-
-class CallFunction(SampleWork):
-    """Call a Python function for each sample, or for lists of `batch` samples.
-
-    A function is called in this process or in copies of it; a name, MODULE:FUNCTION or FILE.py:FUNCTION, in a new
-    process. A callable gets a `Sample`, and with `decode` a dict of values, as a function that is named does. With
-    `exact` a value is refused that its field would hold with a loss, such as a picture for jpg.
-    """
-
-    decode: bool = row(
-        "With --map", "--decode", default=False, help="Pass values, not bytes: text, numbers, JSON, arrays."
-    )
-    allow_pickle: bool = row(
-        "With --map", "--allow-pickle", default=False, help="Decode pickles too, which can run any code."
-    )
-    init: str | Callable[[], Any] | None = row(
-        "With --map", "--init", metavar="MODULE:FUNC", role="function", help="Call this first, once in each process."
-    )
-    batch: int | None = row("With --map", "--batch", at_least=1, metavar="N", help="Pass lists of N samples.")
-    function: str | Callable[..., Any] = ""
-    view: Callable[[TarSample, bytes | None], Sample] = Sample
-    exact: bool = False
-
-    def check(self) -> None:
-        """Raise TypeError for what is no function, and Usage for options that do not go together."""
-        super().check()
-        if not isinstance(self.function, str):
-            check_function(function=self.function)
-        if not isinstance(self.decode, bool):
-            hint = f"for other forms: tarkit.open(..., decode={self.decode!r}).map(...), whose function gets a sample"
-            raise Usage(f"decode={self.decode!r}: map takes True, which gives the function a dict of values", hint)
-        if self.decode and self.view is not Sample:
-            raise Usage(
-                f"{spell('decode')} of map cannot be used here: the samples of this dataset are decoded already"
-            )
-        if self.allow_pickle and not self.decode:
-            raise Usage(f"{spell('allow_pickle')} requires {spell('decode')}")
-
-    @property
-    def code(self) -> str:
-        """The name of the function, or of the type of a callable without one."""
-        called = self.function
-        if isinstance(called, str):
-            return called
-        while isinstance(called, partial):
-            called = called.func
-        named = called if hasattr(called, "__qualname__") else type(called)
-        return f"{named.__module__}.{named.__qualname__}"
-
-    def apart(self) -> CallFunction:
-        """Return the step in front of a loader, where values come out as the function returned them, or not at all."""
-        step = copy(self)
-        step.exact = True
-        return step
-
-    def pool(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Pool]:
-        """Return a pool whose workers call the function."""
-        from tarkit.proc.calls import FunctionOptions
-        from tarkit.proc.function import function_pool
-
-        plain = self.decode or isinstance(self.function, str)
-        options = FunctionOptions(
-            self.function,
-            self.init,
-            decode=self.decode,
-            pickles=self.allow_pickle,
-            batches=self.batch is not None,
-            timeout=self.timeout,
-            tmpdir=tmpdir,
-            mtime=self.mtime,
-            tell=run.tell,
-            view=None if plain else self.view,
-            exact=self.exact,
-        )
-        return function_pool(options, self.batch, how)
-
-
-class RunCommand(SampleWork):
-    """Run a shell command for each sample, in a directory that has its fields as files `sample.FIELD`.
-
-    With `multi` it makes many samples; with `keep_dir` its directories are kept.
-    """
-
-    keep_dir: bool = row("With -c or -m", "--keep-dir", default=False, help="Keep all directories, and print where.")
-    command: str = ""
-    multi: bool = False
-    name = "proc"
-
-    @property
-    def code(self) -> str:
-        """A hash of the command, in which there may be passwords."""
-        return digest(os.fsencode(self.command))
-
-    def pool(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Pool]:
-        """Return a pool whose workers start the command for each sample."""
-        from tarkit.proc.shell import CommandOptions, command_pool
-        from tarkit.proc.workdir import MEMORY
-
-        return command_pool(
-            CommandOptions(self.command, dict(os.environb), self.multi, self.timeout, self.mtime),
-            how,
-            tmpdir=tmpdir,
-            memory=None if run.tmpdir or os.environ.get("TMPDIR") else MEMORY,
-            keep=(lambda path: run.tell(f"the directories of the samples are in {path}")) if self.keep_dir else None,
-        )
-
-
-def logged(command: str, field: str, multi: bool = False) -> str:
-    """Return a command whose stdout and stderr are a field of the sample. Raises Usage."""
-    if multi or not field or "/" in field or "\0" in field:
-        reason = "not with multi" if multi else "expected the name of a field"
-        raise Usage(f"{spell('add_log')} {show(field)}: {reason}", "for example log")
-    return f"{{\n{command}\n}} > {quote(f'sample.{field}')} 2>&1"
-
-
-class RunProgram(SampleWork):
-    """Send samples to long-lived programs that read and write tar streams."""
-
-    command: str = ""
-    name = "worker"
-
-    @property
-    def code(self) -> str:
-        """A hash of the command, in which there may be passwords."""
-        return digest(os.fsencode(self.command))
-
-    def pool(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Pool]:
-        """Return a pool whose workers start the programs."""
-        from tarkit.proc.program import ProgramOptions, program_pool
-        from tarkit.proc.result import SampleBuilder
-        from tarkit.proc.shell import find_program
-
-        words = [find_program("bash", os.environ.get("PATH", os.defpath)), "-o", "pipefail", "-c", self.command]
-        return program_pool(ProgramOptions(words, self.command, SampleBuilder(self.mtime), self.timeout, tmpdir), how)
