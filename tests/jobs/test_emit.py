@@ -313,7 +313,9 @@ def test_make_is_killed(here: Path, path_of_processes: None) -> None:
     """All is killed in the middle: the next run does the rest, and the bytes are the same."""
     make_shards("abcdef")
     line = ["proc", "-c", f"cd '{os.getcwd()}' && . ./s; cd - && cp sample.txt sample.b", "in/", "-o"]
-    Path("s").write_text("[ $(ls out | wc -l) -lt 3 ] || [ -e go ] || { :>ready; until [ -e go ]; do sleep 0.1; done; exit; }")
+    Path("s").write_text(
+        "[ $(ls out | wc -l) -lt 3 ] || [ -e go ] || { :>ready; until [ -e go ]; do sleep 0.1; done; exit; }"
+    )
     Path("Makefile").write_text(emitted("make", *line, "out/{stem}.tar"))
     started = subprocess.Popen([program("make"), "-j2", "-f", "Makefile"], start_new_session=True, stdout=-3, stderr=-3)
     with started:
