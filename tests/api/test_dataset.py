@@ -14,7 +14,7 @@ import pytest
 
 import tarkit
 from tests._tools import each_row
-from tests.conftest import Archive, Feed, Run, each_feed, tar
+from tests.conftest import Archive, Run, tar
 
 MANY = {
     f"{'ab'[i % 2]}/{i}.{field}": content
@@ -99,29 +99,6 @@ def test_epochs(archive: Archive, run: Run) -> None:
         assert Path("out.tar").read_bytes() == Path(f"e{epoch}-0.tar").read_bytes()
 
 
-def test_scattered_samples_come_together(archive: Archive) -> None:
-    """`sort` joins the parts of a sample, large or small."""
-    for size in (1, 2 << 20):
-        archive([("b.x", b"1" * size), ("a.x", b"2"), ("b.y", b"3" * size), ("a.y", b"4"), ("b.z", b"5")])
-        for given in ("in.tar", "pipe:cat in.tar"):
-            found = [(each.key, dict(each), each.sizes) for each in tarkit.open(given).sort()]
-            expected = [
-                ("a", {"x": b"2", "y": b"4"}),
-                ("b", {"x": b"1" * size, "y": b"3" * size, "z": b"5"}),
-            ]
-            assert [each[:2] for each in found] == expected
-            assert found[1][2] == {"x": size, "y": size, "z": 1}
-
-
-def test_parts_in_two_archives(archive: Archive) -> None:
-    """Parts in two archives are joined if that is allowed."""
-    names = [archive({"a.x": b"1", "b.x": b"2"}, "1.tar"), archive({"b.y": b"3", "c.x": b"4"}, "2.tar")]
-    with pytest.raises(tarkit.Problem, match="joined-sample"):
-        list(tarkit.open(names).sort())
-    found = [(each.key, dict(each)) for each in tarkit.open(names, allow=["joined-sample"]).sort()]
-    assert found == [("a", {"x": b"1"}), ("b", {"x": b"2", "y": b"3"}), ("c", {"x": b"4"})]
-
-
 def test_steps_make_new_datasets(archive: Archive) -> None:
     """A step leaves its dataset unchanged, so that several steps can share it."""
     data = tarkit.open(archive(MANY))
@@ -172,26 +149,6 @@ def test_keys_that_are_not_there(archive: Archive) -> None:
     assert [[each.key for each in wanted] for _ in range(2)] == [["a/4"]] * 2
 
 
-def test_missing_fields(archive: Archive) -> None:
-    """The error of `select` and `require` names the field; on_missing determines the effect."""
-    data = tarkit.open(archive({"a.x": b"1", "b.x": b"2", "b.y": b"3"}), on_problem=(told := []).append)
-    for asked in (data.select("x y"), data.require("y")):
-        with pytest.raises(tarkit.Problem) as error:
-            list(asked)
-        assert error.value.name == "missing-field"
-    assert [each.key for each in data.require("y", on_missing="skip")] == ["b"]
-    assert [each.key for each in data.require("y", on_missing="keep")] == ["a", "b"]
-    assert told == []
-    assert [each.key for each in data.require("y", on_missing="warn")] == ["a", "b"]
-    assert len(told) == 1
-
-
-def test_a_rekey_that_makes_no_key(archive: Archive) -> None:
-    """An invalid new key is an error of the run."""
-    with pytest.raises(tarkit.TarkitError, match="which is not a key"):
-        list(tarkit.open(archive(MANY)).rekey("{key}.x"))
-
-
 def test_errors_of_a_step_leave_the_dataset_usable(archive: Archive) -> None:
     """The next run starts again from the beginning."""
     data = tarkit.open(archive({"a.json": b"{", "b.json": b"{}"}))
@@ -218,18 +175,6 @@ def test_write_to_a_file_object(archive: Archive) -> None:
     assert Path("f.tar").read_bytes()[:2] == b"\x1f\x8b"
     assert data.table(rows := io.BytesIO(), "cls") == 10
     assert rows.getvalue().count(b"\n") == 11
-
-
-def test_an_archive_is_not_written_over_itself(archive: Archive) -> None:
-    """An output that is an input, by name or by a link, is refused."""
-    data = tarkit.open(archive(MANY))
-    os.symlink("in.tar", "link.tar")
-    for name in ("in.tar", "link.tar", "./in.tar"):
-        with pytest.raises(tarkit.Usage, match="is both input and output"):
-            data.write(name)
-    with pytest.raises(tarkit.Usage, match="is an input"):
-        tarkit.open(archive(MANY, "s-0.tar")).split("s-%d.tar", count=1, force=True)
-    assert Path("in.tar").read_bytes() == tar(MANY)
 
 
 def test_an_error_leaves_nothing(archive: Archive) -> None:
@@ -263,47 +208,6 @@ def test_an_exception_from_outside_leaves_nothing(archive: Archive) -> None:
         with pytest.raises(KeyboardInterrupt):
             write()
     assert os.listdir() == ["in.tar"]
-
-
-def contents(folder: str) -> dict[str, bytes]:
-    """Return names and bytes of the files in a directory."""
-    return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
-
-
-def test_shards_that_are_there(archive: Archive) -> None:
-    """Existing shards are an error, unless they are replaced or appended to; `post` runs for each shard."""
-    data = tarkit.open(archive(MANY))
-    Path("s").mkdir()
-    data.split("s/%d.tar", count=3)
-    first = contents("s")
-    with pytest.raises(tarkit.TarkitError, match="there are shards of this name") as error:
-        data.split("s/%d.tar", count=3)
-    assert error.value.hint == "force replaces them; append keeps them, and appends all inputs after them"
-    assert contents("s") == first
-    assert [each.name for each in data.split("s/%d.tar", count=5, append=True)] == ["s/4.tar", "s/5.tar"]
-    data.split("s/%d.tar", count=5, force=True, post="echo {} >> log")
-    assert list(contents("s")) == ["0.tar", "1.tar"]
-    assert Path("log").read_text() == "s/0.tar\ns/1.tar\n"
-
-
-@each_feed
-def test_extract(feed: Feed, archive: Archive) -> None:
-    """Existing files are replaced only with `force`."""
-    name = archive(MANY)
-    data = tarkit.open(f"pipe:cat {name}" if feed.kind == "pipe" else str(feed(name)))
-    assert data.extract("out") == 30
-    assert {name: Path("out", name).read_bytes() for name in MANY} == MANY
-    with pytest.raises(tarkit.TarkitError):
-        data.extract("out")
-    assert data.match("^a/").extract(Path("out"), force=True) == 12
-
-
-def test_extract_stays_inside(archive: Archive) -> None:
-    """A name that leads out of the directory is an error."""
-    with pytest.raises(tarkit.Problem) as error:
-        tarkit.open(archive({"../a.x": b"1"}, "in.tar")).extract("out")
-    assert error.value.name == "unsafe-name"
-    assert not Path("a.x").exists()
 
 
 def test_times_of_files(archive: Archive) -> None:

@@ -31,9 +31,6 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tarkit.Dataset:
     return tarkit.open("a.tar")
 
 
-# what is called, the text of the error, and its hint; each is a part
-
-
 def test_warnings_and_findings(data: tarkit.Dataset) -> None:
     """So do warnings, and the repairs of findings."""
     said: list[str] = []

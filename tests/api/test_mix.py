@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import tarkit
-from tests._tools import each_row
 from tests.conftest import Archive, Content, Run, tar
 
 A: dict[str, Content] = {f"a{n}.{field}": f"A{n}{field}".encode() for n in range(9) for field in ("cls", "jpg")}
@@ -79,14 +78,6 @@ def test_each(archive: Archive, run: Run) -> None:
     assert written(mixed.select("cls").rekey("{stem}/{key}")) == expected
 
 
-def test_a_key_that_comes_back(archive: Archive, run: Run) -> None:
-    """A new key may be that of another sample."""
-    archive({"k~2.x": b"1", "l.x": b"2", "k.x": b"3"}, "a.tar")
-    run("mix", "a.tar", "--repeat", "--total", "6", "--seed", "1", exit=1)
-    with pytest.raises(tarkit.Problem, match="repeated-key"):
-        written(tarkit.mix([tarkit.open("a.tar")], 1, repeat=True, total=6))
-
-
 def test_problems_of_sources(archive: Archive) -> None:
     """Sources that are names are read with the options of `tarkit.open`."""
     archive(tar(A)[:3000], "cut.tar")
@@ -94,19 +85,3 @@ def test_problems_of_sources(archive: Archive) -> None:
     mixed = tarkit.mix([{"shards": "cut.tar"}], 1, skip="truncated", on_problem=said.append)
     assert [sample.key for sample in mixed] == ["a0"]
     assert len(said) == 1
-
-
-@each_row(
-    ("options", "message"),
-    [
-        ({"repeat": True}, "repeat has no end"),
-        ({"repeat": True, "until": "first", "total": 3}, "repeat cannot be used with until='first': it reads a source"),
-        ({"until": "never"}, "until='never': it is one of first, all"),
-        ({"total": -1}, "total=-1: it is at least 0"),
-    ],
-)
-def test_options(archive: Archive, options: dict[str, Any], message: str) -> None:
-    """Options are those of the command."""
-    archive(tar(A), "a.tar")
-    with pytest.raises(tarkit.Usage, match=message):
-        tarkit.mix([tarkit.open("a.tar")], 1, **options)

@@ -269,14 +269,6 @@ def test_on_problem_takes_the_place_of_warnings(archive: Archive) -> None:
     assert told == ["in.tar: at 2048: the key 'a' occurs again [scattered-sample]"] * 2
 
 
-def test_names_of_problems_are_checked() -> None:
-    """Names of problems are checked by `open`."""
-    with pytest.raises(tarkit.Usage, match="unknown problem"):
-        tarkit.open(io.BytesIO(), allow=["wrong"])
-    with pytest.raises(tarkit.Usage, match="both name"):
-        tarkit.open(io.BytesIO(), allow="truncated", skip="truncated")
-
-
 def test_an_exception_of_on_problem_ends_the_run(archive: Archive) -> None:
     """The exception is raised unchanged, and the dataset can be read again."""
     calls = []

@@ -75,28 +75,6 @@ def test_classes(here: Path) -> None:
     assert {each["cls"] for each in tarkit.open("b-0.tar")} == {b"2"}
 
 
-def test_shards_that_are_there(here: Path) -> None:
-    """Existing shards are an error before the listing; force replaces them, resume keeps those that are as planned."""
-    fill()
-    names = [shard.name for shard in tarkit.shard("tree", "a-%d.tar", count=4)]
-    before = [Path(name).read_bytes() for name in names]
-    with pytest.raises(tarkit.TarkitError, match=r"(?m)^a-0\.tar and 3 more: there are shards of this name$") as error:
-        tarkit.shard("tree", "a-%d.tar", count=4)
-    hint = "resume keeps those that are as planned, update packs what is new, force replaces them"
-    assert error.value.hint == hint
-    os.unlink(names[1])
-    kept = os.stat(names[0]).st_ino
-    assert [shard.name for shard in tarkit.shard("tree", "a-%d.tar", count=4, resume=True)] == names
-    assert os.stat(names[0]).st_ino == kept
-    assert [Path(name).read_bytes() for name in names] == before
-    Path("a-9.tar").write_bytes(b"of an earlier plan")
-    with pytest.raises(tarkit.TarkitError, match=r"(?m)^a-9\.tar: exists, but is not in the plan$"):
-        tarkit.shard("tree", "a-%d.tar", count=4, resume=True)
-    tarkit.shard("tree", "a-%d.tar", count=4, force=True)
-    assert os.stat(names[0]).st_ino != kept
-    assert not os.path.exists("a-9.tar")
-
-
 @each_row("when", ["listed", "written"])
 def test_a_file_that_is_gone(when: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sample of a removed file is dropped with a warning, or is an error, for a removal in the listing or later."""
