@@ -77,20 +77,6 @@ def test_archive_without_entries(run: Run, archive: Archive, feed: Feed) -> None
 
 
 @each_feed
-def test_several_inputs(run: Run, archive: Archive, feed: Feed) -> None:
-    """Entries keep their headers and order; the end is two zero blocks, padded to a record."""
-    first = archive(pick(SIX, "d/a d/b"), "1.tar")
-    second = archive(tar(pick(SIX, "d/c e/a"), GNU)[:4096] + bytes(1024), "2.tar")
-    third = archive({}, "3.tar")
-    fourth = archive({"d/README": b"x", "z" * 120 + ".cls": b"1"}, "4.tar", PAX)
-    out = run("cat", *map(feed, (first, second, third, fourth))).stdout
-    body = tar(pick(SIX, "d/a d/b"))[:4096] + tar(pick(SIX, "d/c e/a"), GNU)[:4096]
-    body += tar({"d/README": b"x", "z" * 120 + ".cls": b"1"}, PAX)[: 1024 + 512 * 2 + 1024]
-    assert out == body + bytes(-len(body) % 10240)
-    assert entries(out)[-1] == ("z" * 120 + ".cls", b"1")
-
-
-@each_feed
 def test_names_that_are_no_utf8(run: Run, archive: Archive, feed: Feed) -> None:
     """Names that are no UTF-8 are selected and copied unchanged."""
     members: dict[str, Content] = {"\udce9.jpg": b"1", "\udcff/\n.jpg": b"2", "é.jpg": b"3"}
@@ -133,13 +119,6 @@ def test_archive_without_samples(run: Run, archive: Archive, feed: Feed) -> None
     assert entries(ran.stdout) == members + members
     assert json.loads(Path("r.json").read_text())["samples"] == 0
     assert run("cat", word, "-c", "5").stdout == tar({})
-
-
-@each_feed
-def test_meta_entries_are_kept(run: Run, archive: Archive, feed: Feed) -> None:
-    """Entries that webdataset hides (`__index__`) are kept (docs/formats/webdataset.md)."""
-    members: list[tuple[str, Content]] = [("__index__", b"1"), ("a.jpg", b"2"), ("__a__/b.jpg", b"3"), ("c.x", b"4")]
-    assert run("cat", feed(archive(members)), "--match", ".").stdout == tar(members)
 
 
 # ---- select
@@ -356,15 +335,6 @@ def test_fields(
     """-f selects and renames, --drop drops, --require checks, --rekey comes last; headers change their names only."""
     out = run("cat", feed(archive(SAMPLE, format=format)), *shlex.split(options)).stdout
     assert out == tar([(name, SAMPLE[row][1]) for name, row in expected], format)
-
-
-@each_feed
-def test_fields_of_large_entries(run: Run, archive: Archive, feed: Feed, small_memory: None) -> None:
-    """Fields are selected from samples larger than the window of a stream."""
-    big = random.Random(1).randbytes(5 << 15)
-    members: list[tuple[str, Content]] = [("a.bin", big), ("a.cls", b"1"), ("b.bin", big[::-1]), ("b.cls", b"2")]
-    out = run("cat", feed(archive(members)), "-f", "cls data:bin").stdout
-    assert out == tar([("a.cls", b"1"), ("a.data", big), ("b.cls", b"2"), ("b.data", big[::-1])])
 
 
 MISSING: dict[str, Content] = {"a.jpg": b"1", "a.json": b"2", "b.jpg": b"3", "c.jpg": b"4", "c.json": b"5"}
@@ -794,7 +764,7 @@ def test_bytes_without_an_entry_are_an_error(
         assert said.endswith("]")
         assert (": no whole entry was found: " in said) == bool(options) or options == "--allow trailing-data"
         assert not Path("out.tar").exists()
-    for command in WRITES:
+    for command in WRITES if name in ("text", "in the first payload", "nothing but zeros") else WRITES[:1]:
         if not command.startswith("split"):  # the first shard of split is complete
             run(*command.split(), good, word, "--skip", "all", exit=1)
         run(*command.split(), word, "--skip", "all", exit=1)
@@ -868,24 +838,6 @@ def test_problems_in_pairs(
         assert not Path("out.tar").exists()
     else:
         assert run("cat", word, *options.split()).stdout == tar(expected)
-
-
-@each_feed
-def test_a_volume_label_is_not_a_field(run: Run, archive: Archive, feed: Feed) -> None:
-    """GNU's volume label is an entry without a key, for any name."""
-    rows: list[tuple[str, Content]] = [("abc.jpg", Link("", b"V")), ("k00.jpg", b"1"), ("k00.cls", b"2")]
-    word = feed(archive(rows, format=GNU))
-    assert run("cat", word, "-f", "jpg").stdout == tar(rows[1:2], GNU)
-    assert run("cat", word, "-R", "x").stdout == tar([rows[0], ("x.jpg", b"1"), ("x.cls", b"2")], GNU)
-
-
-@each_feed
-def test_joined_samples_may_share_a_directory(run: Run, archive: Archive, feed: Feed) -> None:
-    """Directories may occur twice, in a joined sample as well."""
-    one: list[tuple[str, Content]] = [("d", None), ("d/a.x", b"1")]
-    two: list[tuple[str, Content]] = [("d", None), ("d/a.y", b"2")]
-    words = [feed(archive(one, "1.tar")), feed(archive(two, "2.tar"))]
-    assert run("cat", *words, "--allow", "joined-sample,repeated-key").stdout == tar(one + two)
 
 
 @each_row(
@@ -1157,9 +1109,9 @@ def test_damaged_gzip(data: bytes, problem: str, allow: str, skip: str, kind: st
     assert run("cat", word, "--skip", problem).stdout == tar(pick(ABC, skip))
 
 
-@each_row(("codec", "size"), [(codec, size) for codec in ("gz", "zst", "lz4", "xz", "bz2") for size in (10, 3 << 20)])
-@each_row("kind", ["file", "pipe"])
-def test_a_cut_trailer(codec: str, size: int, kind: str, run: Run, archive: Archive) -> None:
+@each_row("codec", ["gz", "zst", "lz4", "xz", "bz2"])
+@each_row(("size", "kind"), [(10, "pipe"), (300_000, "file"), (300_000, "pipe")])
+def test_a_cut_trailer(codec: str, size: int, kind: str, run: Run, archive: Archive, small_memory: None) -> None:
     """All bytes were decoded, so all samples are there where the loss of the checksum is passed over."""
     members: dict[str, Content] = {"a.bin": random.Random(1).randbytes(size), "b.bin": b"2", "c.bin": b"3"}
     name = archive(members)
@@ -1322,23 +1274,6 @@ def test_log(run: Run, archive: Archive) -> None:
 # ---- inputs and outputs
 
 
-def test_stdin(run: Run, archive: Archive) -> None:
-    """stdin is the default input, and `-`: a file from its offset, or a pipe."""
-    path = Path(archive(ABC))
-    assert run("cat", stdin=path).stdout == tar(ABC)
-    assert run("cat", "-", stdin=path).stdout == tar(ABC)
-    assert run("cat", "/dev/stdin", stdin=path).stdout == tar(ABC)
-    with open("offset", "w+b") as file:
-        file.write(b"x" * 777 + tar(ABC))
-        file.seek(777)
-        assert run("cat", "--match", "c", stdin=file.fileno()).stdout == tar(pick(ABC, "c"))
-    read, write = os.pipe()
-    os.write(write, tar(ABC))
-    os.close(write)
-    assert run("cat", "--match", "b", stdin=read).stdout == tar(pick(ABC, "b"))
-    os.close(read)
-
-
 def test_lists_of_inputs(run: Run, archive: Archive) -> None:
     """-T reads inputs from a list, one a line, or ended by NUL with -0; -l makes the only input such a list."""
     for name in ("1.tar", "2.tar", "a b.tar"):
@@ -1368,6 +1303,7 @@ def test_codecs(suffix: str, run: Run, archive: Archive) -> None:
     word = archive(ABC)
     run("cat", word, "-o", f"out.tar.{suffix}")
     assert Path(f"out.tar.{suffix}").read_bytes()[:2] != b"a."
+    assert suffix != "gz" or Path("out.tar.gz").read_bytes()[4:8] == bytes(4), "a gzip header without a time"
     assert run("cat", f"out.tar.{suffix}").stdout == tar(ABC)
     level = "1" if suffix != "xz" else "0"
     packed = run("cat", word, "--compress", f"{suffix}:{level}").stdout
@@ -1376,36 +1312,6 @@ def test_codecs(suffix: str, run: Run, archive: Archive) -> None:
     assert run("cat", "data").stdout == tar(ABC)
     run("cat", word, "--compress", "none", "-o", f"plain.tar.{suffix}")
     assert Path(f"plain.tar.{suffix}").read_bytes() == tar(ABC)
-
-
-def test_gzip_has_no_time(run: Run, archive: Archive) -> None:
-    """Compressed output is reproducible: the time in a gzip header is 0."""
-    run("cat", archive(ABC), "-o", "out.tgz")
-    data = Path("out.tgz").read_bytes()
-    assert data[4:8] == bytes(4)
-    assert gzip.decompress(data) == tar(ABC)
-
-
-def test_output_to_a_command(run: Run, archive: Archive) -> None:
-    """-o pipe:COMMAND writes to a command, whose failure is an error."""
-    word = archive(ABC)
-    run("cat", word, "-o", "pipe:cat > out.tar")
-    assert Path("out.tar").read_bytes() == tar(ABC)
-    ran = run("cat", word, "-o", "pipe:cat > /dev/null; echo so it is >&2; exit 3", exit=1)
-    assert ran.lines[-1] == (
-        "tarkit: command ended with status 3: cat > /dev/null; echo so it is >&2; exit 3: so it is"
-    )
-
-
-def test_input_from_a_command_that_fails(run: Run, archive: Archive) -> None:
-    """A command that fails while it is read is an error; after the last needed sample its status is ignored."""
-    archive(ABC)
-    ran = run("cat", "pipe:cat in.tar; exit 3", "-o", "out.tar", exit=1)
-    assert ran.lines == ["tarkit: command ended with status 3: cat in.tar; exit 3"]
-    assert not Path("out.tar").exists()
-    assert keys(run("cat", "pipe:cat in.tar; exit 3", "-c", "2").stdout) == "a b"
-    ran = run("cat", "pipe:cat none.tar | cat", exit=1)
-    assert ran.lines[-1].startswith("tarkit: command ended with status 1: cat none.tar | cat: cat: none.tar")
 
 
 def test_output_appears_when_it_is_complete(run: Run, archive: Archive) -> None:
@@ -1429,8 +1335,6 @@ def test_an_input_is_never_overwritten(run: Run, archive: Archive) -> None:
         assert ran.lines[0] == "tarkit: in.tar is both input and output"
     ran = run("--report", "in.tar", "cat", "other.tar", exit=2)
     assert ran.lines[0] == "tarkit: other.tar is both input and output"
-    with open("in.tar", "rb") as file:
-        run("cat", "-o", "in.tar", stdin=file.fileno(), exit=2)
     assert Path("in.tar").read_bytes() == tar(ABC)
 
 
@@ -1460,15 +1364,20 @@ def test_written_files_must_be_different(words: list[str], run: Run, archive: Ar
 
 
 def test_terminals(run: Run, archive: Archive) -> None:
-    """An archive is not read from a terminal, and not written to one."""
+    """An archive is not read from a terminal, and not written to one: nothing of it is shown."""
+    archive(ABC)
     ours, theirs = os.openpty()
-    ran = run("cat", "-o", "out.tar", stdin=theirs, exit=2)
-    assert ran.lines[0] == "tarkit: stdin is a terminal"
-    ran = run("create", "-o", "out.tar", stdin=theirs, exit=2)
-    assert ran.lines[0] == "tarkit: stdin is a terminal"
-    ran = run("cat", archive(ABC), stdout=theirs, exit=2)
-    assert ran.lines[0] == "tarkit: stdout: refusing to write an archive to a terminal"
+    for words in ("cat -o o.tar", "cat - -o o.tar", "cat /dev/stdin -o o.tar", "split -c1", "create -o o.tar"):
+        [line, hint] = run(*words.split(), stdin=theirs, exit=2).lines
+        assert line in ("tarkit: stdin is a terminal", "tarkit: /dev/stdin is a terminal")
+        assert hint.startswith("hint: ")
+    for words in ("cat in.tar", "cat in.tar -o -", "cat in.tar -o /dev/stdout"):
+        ran = run(*words.split(), stdout=theirs, exit=2)
+        assert ran.lines[0].endswith("stdout: refusing to write an archive to a terminal")
     run("cat", "in.tar", "-o", "out.tar", stdout=theirs)
+    os.write(theirs, b"END")
+    assert os.read(ours, 1000) == b"END"
+    assert sorted(os.listdir()) == ["in.tar", "out.tar"]
     assert run("cat", "in.tar", "-o", "/dev/stdout").stdout == tar(ABC)
     os.close(ours)
     os.close(theirs)
@@ -1481,57 +1390,15 @@ def test_missing_inputs_are_reported_first(run: Run, archive: Archive) -> None:
     ran = run("cat", "{0..2}.tar", "-o", "pipe:touch begun", exit=1)
     assert ran.lines == ["tarkit: 1.tar: No such file or directory (1 of the 3 names of {0..2}.tar are missing)"]
     assert not Path("begun").exists()
-    assert run("cat", "0.tar", "-o", "none/out.tar", exit=1).lines == [
-        "tarkit: none/out.tar: No such file or directory",
-        "hint: there is no directory none: make it with mkdir -p",
-    ]
+    for words, name in (["-o", "none/out.tar"], "none/out.tar"), (["-o", "b.tar", "--report", "none/r"], "none/r"):
+        assert run("cat", "0.tar", *words, exit=1).lines == [
+            f"tarkit: {name}: No such file or directory",
+            "hint: there is no directory none: make it with mkdir -p",
+        ]
+        assert not Path("b.tar").exists()
 
 
 # ---- common options
-
-
-@each_row(("before", "feed"), in_turn([True, False], 0))
-def test_verbose_quiet_and_report(before: bool, run: Run, archive: Archive, feed: Feed) -> None:
-    """-v prints inputs and a summary, -q nothing, --report writes JSON; before and after the name of the command."""
-    word = feed(archive(ABC))
-
-    def called(*options: str) -> list[str]:
-        words = [*options, "cat", word] if before else ["cat", word, *options]
-        return run(*words, "--match", "[ab]", "-o", "out.tar").lines
-
-    lines = called("-v", "--report", "r.json")
-    assert lines[0] == f"tarkit: reading {word}"
-    assert lines[1].startswith("tarkit: cat: 2 samples, 10240 bytes, 0.")
-    assert len(lines) == 2
-    report = json.loads(Path("r.json").read_text())
-    assert report.pop("seconds") < 60
-    assert report == {"command": "cat", "samples": 2, "bytes": 10240, "shards": 0, "problems": {}, "skipped": {}}
-    assert called("-q") == []
-    assert called("-q", "-v") == []
-    assert called() == []
-
-
-def test_progress(run: Run, archive: Archive) -> None:
-    """--progress draws a bar even if stderr is no terminal; -q and the default do not."""
-    assert "3 samples" in run("cat", archive(ABC), "--progress").stderr
-    assert run("cat", "in.tar", "--progress", "--no-progress").stderr == ""
-    assert run("cat", "in.tar", "--progress", "-q").stderr == ""
-
-
-def test_no_sample_is_left(run: Run, archive: Archive, tmp_path: Path) -> None:
-    """An empty output is no error, but a warning."""
-    done = run("cat", archive({"a.txt": b"x"}), "--match", "^b", "-o", "b.tar")
-    assert done.lines == ["tarkit: warning: no sample is left: the output is an archive without any"]
-
-
-def test_the_directory_of_the_report_is_missing(run: Run, archive: Archive) -> None:
-    """A missing directory of the report is an error before the work is done."""
-    done = run("cat", archive({"a.txt": b"x"}), "-o", "b.tar", "--report", "none/r.json", exit=1)
-    assert done.lines == [
-        "tarkit: none/r.json: No such file or directory",
-        "hint: there is no directory none: make it with mkdir -p",
-    ]
-    assert not Path("b.tar").exists()
 
 
 NO_FIELD = "no field is left of 3 samples, the first of them 'a': left out"
@@ -1586,8 +1453,9 @@ def test_rekey_by_directory(shards: list[str], template: str, expected: str, run
     words = [f"file:{name}" for name in names]
     assert keys(run("cat", *words, "--rekey", template).stdout) == expected
     assert keys(run("cat", *map(os.path.abspath, names), "--rekey", template).stdout) == expected
-    run("cat", *words, "--rekey", template, "-o", "out/{index}.tar")
-    assert [keys(f"out/{number}.tar") for number in range(len(names))] == expected.split()
+    if "stem" in template:
+        run("cat", *words, "--rekey", template, "-o", "out/{index}.tar")
+        assert [keys(f"out/{number}.tar") for number in range(len(names))] == expected.split()
     [line, hint] = run("cat", *words, "--rekey", "{nothere}", exit=2).lines[-2:]
     assert "{stem}, {dir}, or" in hint, line
 

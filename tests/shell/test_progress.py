@@ -97,6 +97,7 @@ def test_the_bar_ends_full(words: str) -> None:
     status, said = terminal(*words.split())
     assert status == 0
     assert "100%" in next(line for line in screen(said) if BAR in line)
+    assert "\x1b[3" not in said, "no colours"
 
 
 def test_the_bar_moves_with_every_sample() -> None:

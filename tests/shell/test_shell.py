@@ -5,16 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import pty
 import random
 import re
 import resource
-import select
 import shlex
 import signal
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -187,15 +184,6 @@ def test_stdin_in_all_ways(quick: None) -> None:
         assert sh(f"{words} | cmp - a.tar") == ("", "")
 
 
-def test_from_an_offset(quick: None) -> None:
-    """A file on stdin is read from its offset, and its offset is at the end afterwards."""
-    Path("two").write_bytes(b"#" * 700 + THREE)
-    out, _ = sh("{ dd bs=700 count=1 status=none; tarkit cat - | cksum; } < two; cksum < a.tar")
-    first, second = out.partition("\n")[0], out
-    assert second.startswith("#" * 700)
-    assert first[700:] + "\n" == out.splitlines(keepends=True)[1]
-
-
 def test_process_substitution(quick: None) -> None:
     """`<(...)` is an input, `>(...)` an output, several at once."""
     out, _ = sh("tarkit cat <(cat a.tar) <(tarkit cat a.tar --rekey 'x/{key}') | tar tf - | tr '\\n' ' '")
@@ -340,53 +328,6 @@ def test_closed_descriptors_from_the_start() -> None:
     assert Path("b.tar").read_bytes() == THREE
 
 
-def at_terminal(words: list[str], fds: tuple[int, ...]) -> tuple[int, str]:
-    """Run with a terminal as these descriptors; return the status, and what was shown on it."""
-    parent, child = pty.openpty()
-    others = {0: DEVNULL, 1: DEVNULL, 2: DEVNULL} | dict.fromkeys(fds, child)
-    started = process(*words, stdin=others[0], stdout=others[1], stderr=others[2])
-    os.close(child)
-    shown = b""
-    try:
-        while select.select([parent], [], [], PATIENT)[0] and (piece := os.read(parent, 4096)):
-            shown += piece
-    except OSError:  # the other end is closed
-        pass
-    if started.poll() is None:
-        try:
-            started.wait(PATIENT)
-        except subprocess.TimeoutExpired:
-            started.kill()
-    os.close(parent)
-    return started.wait(), shown.decode("latin-1")
-
-
-@each("words", [["cat"], ["cat", "-"], ["split", "-c1"], ["cat", "/dev/stdin"]])
-def test_stdin_is_a_terminal(words: list[str]) -> None:
-    """A terminal as stdin is a usage error."""
-    status, shown = at_terminal([*words, *(["-o", "b.tar"] if words[0] == "cat" else [])], (0, 2))
-    assert status == 2
-    assert re.match(r"tarkit: (stdin|/dev/stdin) is a terminal\r\nhint: ", shown.lstrip())
-    assert left() == ["a.tar"]
-
-
-@each("words", [["cat", "a.tar"], ["cat", "a.tar", "-o", "-"], ["cat", "a.tar", "-o", "/dev/stdout"]])
-def test_stdout_is_a_terminal(words: list[str]) -> None:
-    """A terminal as stdout is a usage error, and nothing of the archive is shown."""
-    status, shown = at_terminal(words, (1, 2))
-    assert status == 2
-    assert re.match(r"tarkit: (stdout|/dev/stdout): refusing to write .* to a terminal", shown)
-    assert "1111" not in shown
-
-
-def test_a_bar_at_a_terminal() -> None:
-    """Progress is shown on a terminal, without colours."""
-    status, shown = at_terminal(["cat", "a.tar", "-o", "b.tar"], (2,))
-    assert status == 0
-    assert "3 samples" in shown
-    assert "\x1b[3" not in shown, "no colours"
-
-
 # ---- errors of files
 
 
@@ -493,24 +434,6 @@ def test_large_samples_to_a_command_that_exited(quick: None) -> None:
         assert err.endswith("\n1\n")
     out, err = sh("tarkit create recipe | { tarkit cat -; echo $? >&2; } | head -c 10 | wc -c", exit=141)
     assert (out.strip(), err) == ("10", "141\n")
-
-
-def test_post() -> None:
-    """--post gets each complete shard by name, as `{}`, as `%s` and as a variable; its stdin is empty."""
-    post = "tar tf {} >> log; echo $TARKIT_SHARD >> log; cat >> log"
-    conftest.tarkit("split", "-", "-c1", "-o", "x y-%d.tar", "--post", post, stdin=THREE)
-    assert Path("log").read_text() == "a.txt\nx y-0.tar\nb.txt\nx y-1.tar\nc.txt\nx y-2.tar\n"
-    alone("tarkit split a.tar -c1 -o 'z-%d.tar' --post 'mv %s moved-$(basename %s)'")
-    assert [name for name in left() if "z-" in name] == ["moved-z-0.tar", "moved-z-1.tar", "moved-z-2.tar"]
-
-
-def test_times() -> None:
-    """SOURCE_DATE_EPOCH sets the time of new entries; the default is 0."""
-    for variable, option, time_ in (("", "", 0), ("1234567890", "", 1234567890), ("1234567890", "--mtime @7", 7)):
-        words = ("create", *option.split(), "-o", "b.tar")
-        tarkit(*words, stdin=b"x.txt text:1\n", env={"SOURCE_DATE_EPOCH": variable})
-        with tarfile.open("b.tar") as file:
-            assert [info.mtime for info in file] == [time_]
 
 
 # ---- signals
