@@ -261,7 +261,7 @@ make('piped.tsv', format='tsv') -> TarkitError: piped.tsv:2: ...pipe: is not all
 make('failing', pipes=True) -> TarkitError: failing:2:
 mix([], 1) -> Usage: a mix is of at least one dataset
 mix([data], 1, repeat=True) -> Usage: repeat has no end
-mix([data], 1, repeat=True, until='first', total=3) -> Usage: repeat cannot be used with until='first': it re
+mix([data], 1, repeat=True, until='first', total=3) -> Usage: repeat cannot be used with until='first'
 list(mix([data.match('nix')], 1)) -> TarkitError: no sample to draw
 make(output='nix/out.tar') -> FileNotFoundError: nix/out.tar
 data.map('functions.py:same') -> TypeError: a function is needed, not str

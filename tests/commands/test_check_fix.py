@@ -15,7 +15,7 @@ from tarkit.checking.shard import OptionalChecks, ShardCheck
 from tarkit.streams.ranges import HeldRange
 from tests._tools import each_row
 from tests.commands.test_check import CASES, FINE, R, Rows, flip, names, objects, rows
-from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Ran, Run, body, each_feed, entries, keys, tar
+from tests.conftest import GNU, PAX, Archive, Feed, Link, Ran, Run, body, each_feed, entries, keys, tar
 
 
 def fixed(ran: Ran) -> dict[str, object]:
@@ -58,18 +58,8 @@ CLEAN: dict[str, tuple[Rows, Rows]] = {
     "stray": (R, [("README", b"x"), (".hidden", b"x")]),
     "folders": (R, [("d", None), ("d/e", None)]),
 }
-LOSSES = (
-    "truncated",
-    "no whole",
-    "a byte",
-    "preallocated",
-    "a lone",
-    "empty",
-    "bad header",
-    "no archive",
-    "two bad",
-    "rubbish",
-)
+LOSSES = ("truncated", "no whole", "a byte", "preallocated", "a lone", "empty", "bad header", "no archive", "two bad")
+LOSSES += ("rubbish",)
 
 
 @each_row("case", CLEAN)
@@ -171,17 +161,8 @@ def test_new_names(run: Run, archive: Archive, feed: Feed) -> None:
     a, b = ("d/k.a", b"1"), ("d/k.b", b"2")
     members: Rows = [a, b, a, ("d/k~2.a", b"0"), b, a, ("d/k.c", b"3"), ("d/l.a", b"4"), a]
     run("check", feed(archive(tar(members, GNU))), "--fix", "clean.tar")
-    assert entries("clean.tar") == [
-        a,
-        b,
-        ("d/k.c", b"3"),
-        ("d/k~3.a", b"1"),
-        ("d/k~3.b", b"2"),
-        ("d/k~4.a", b"1"),
-        ("d/k~5.a", b"1"),
-        ("d/k~2.a", b"0"),
-        ("d/l.a", b"4"),
-    ]
+    made = [a, b, ("d/k.c", b"3"), ("d/k~3.a", b"1"), ("d/k~3.b", b"2"), ("d/k~4.a", b"1"), ("d/k~5.a", b"1")]
+    assert entries("clean.tar") == [*made, ("d/k~2.a", b"0"), ("d/l.a", b"4")]
 
 
 @each_row("format", [GNU, PAX])
@@ -211,14 +192,7 @@ def test_one_copy_of_all(run: Run, archive: Archive, feed: Feed) -> None:
     """No key occurs twice in one copy of several inputs."""
     shards = [feed(archive(rows(count=2), f"{n}.tar")) for n in range(3)]
     ran = run("check", *shards, "--fix", "clean.tar", "--json", exit=0)
-    assert [key for key, _ in groupby(entries("clean.tar"), lambda row: row[0].split(".")[0])] == [
-        "k0",
-        "k1",
-        "k0~2",
-        "k1~2",
-        "k0~3",
-        "k1~3",
-    ]
+    assert keys("clean.tar") == "k0 k1 k0~2 k1~2 k0~3 k1~3"
     assert [(each["kept"], each["renamed"]) for each in objects(ran, "fix")] == [(4, 0), (0, 4), (0, 4)]
     assert run("check", "clean.tar", "--unique").status == 0
 
@@ -250,16 +224,8 @@ def test_a_copy_of_each(target: str, unique: bool, run: Run, archive: Archive, h
 def test_joined_neighbours(run: Run, archive: Archive, here: Path) -> None:
     """The first sample of a copy does not have the last key of the copy before it."""
     (here / "clean").mkdir()
-    run(
-        "check",
-        archive(R, "1.tar"),
-        archive(R[4:], "2.tar"),
-        archive(b"", "3.tar"),
-        archive(R[2:], "4.tar"),
-        "--fix",
-        "clean/",
-        exit=1,
-    )
+    shards = [archive(members, f"{number}.tar") for number, members in enumerate((R, R[4:], b"", R[2:]), 1)]
+    run("check", *shards, "--fix", "clean/", exit=1)
     assert [name for name, _ in entries("clean/2.tar")] == ["k2~2.cls", "k2~2.jpg"]
     assert entries("clean/4.tar") == R[2:]
     run("check", "clean/")
@@ -409,33 +375,11 @@ def test_holes_of_zeros() -> None:
             assert not gone & set(keys), (first, count, keys)
 
 
-def test_copies_are_the_same_from_every_feed(run: Run, archive: Archive, here: Path) -> None:
-    """The copies of a file, a pipe and a compressed file are the same."""
-    data = flip(tar([*R, *R[:3], ("README", b""), *rows("l", 5)]), 9728 + 2048)
-    made = set()
-    for kind in ("in.tar", "pipe:cat in.tar", "in.tar.gz"):
-        archive(data)
-        (here / "in.tar.gz").write_bytes(gzip.compress(data))
-        run("check", kind, "--fix", "clean.tar", "--rejects", "left.tar", exit=1)
-        made.add((Path("clean.tar").read_bytes(), Path("left.tar").read_bytes()))
-    assert len(made) == 1
-    content: Content = body(next(iter(made))[0])
-    assert content
-
-
 def test_report(run: Run, archive: Archive) -> None:
     """--report has the totals."""
     run("check", archive(tar([R[0], *R])), "--fix", "clean.tar", "--report", "r.json")
-    sums = {
-        "entries": 7,
-        "kept": 6,
-        "renamed": 1,
-        "dropped": 0,
-        "rejected": 0,
-        "samples": 4,
-        "lost_bytes": 0,
-        "end_early": 0,
-    }
+    sums = {"entries": 7, "kept": 6, "renamed": 1, "dropped": 0, "rejected": 0, "samples": 4, "lost_bytes": 0}
+    sums["end_early"] = 0
     assert json.loads(Path("r.json").read_text())["fix"] == sums
 
 

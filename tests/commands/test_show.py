@@ -8,7 +8,6 @@ import json
 import os
 import pty
 import re
-import signal
 import struct
 import subprocess
 import tarfile
@@ -18,15 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from tarkit.samples import items as item
 from tarkit.streams import source
 from tarkit.views import pictures
 from tests._feeds import in_turn
-from tests._tools import each_row, process
+from tests._tools import each_row
 from tests.conftest import PAX, Archive, Content, Feed, Link, Run, each_feed, tar
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 640, 480) + b"\x08\2\0\0\0" + bytes(500)
-NPY = b"\x93NUMPY\1\0\x36\0" + b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}"[:54] + bytes(8)
 AB: dict[str, Content] = {
     "d/a.png": PNG,
     "d/a.cls": b"7\n",
@@ -75,7 +72,7 @@ def test_lines(run: Run, archive: Archive, feed: Feed) -> None:
     assert not Path("owned").exists()
 
 
-def test_a_hundred_feeds(run: Run, archive: Archive) -> None:
+def test_several_inputs(run: Run, archive: Archive) -> None:
     """Several inputs are shown in sequence; stdin; a key in two inputs is no problem here."""
     first, second = archive(AB, "1.tar"), archive(AB, "2.tar")
     assert shown_keys(run("show", first, second, "-c", "3").stdout) == "d/a d/b d/a"
@@ -96,15 +93,12 @@ def test_a_hundred_feeds(run: Run, archive: Archive) -> None:
             (["--match", "x"], (), ["tarkit: no sample selected"]),
             (["--slice", "1:9:3"], (1, 4, 7), []),
             (["--shard-slice", "13:"], (13, 14), []),
-            (
-                ["--keys-from", "list"],
-                (3, 14),
-                ["tarkit: list: 3 keys requested, 2 found, 1 missing, the first of them 'x'"],
-            ),
+            (["--keys-from", "list"], (3, 14),
+                ["tarkit: list: 3 keys requested, 2 found, 1 missing, the first of them 'x'"]),
             (["--keys-from", "list", "-c", "1"], (3,), []),
         ]
     ),
-)
+)  # fmt: skip
 def test_which(words: list[str], keys: range, said: list[str], run: Run, archive: Archive, feed: Feed) -> None:
     """Ten samples are the default, which is printed; selection is as in cat. After an early end no key is missing."""
     Path("list").write_text("003\n014\nx\n")
@@ -501,18 +495,6 @@ def in_terminal(run: Run, *words: str) -> str:
     return got.decode().replace("\r\n", "\n")
 
 
-def test_a_closed_pipe(archive: Archive) -> None:
-    """The process ends silently by SIGPIPE."""
-    name = archive({f"{number}.txt": b"x" * 100 for number in range(700)})
-    read, write = os.pipe()
-    started = process("show", "--all", name, stdout=write, stderr=subprocess.PIPE)
-    os.close(write)
-    assert os.read(read, 10) == b"0  in.tar "
-    os.close(read)
-    assert started.communicate(timeout=30)[1] == b""
-    assert started.returncode == -signal.SIGPIPE
-
-
 def test_what_is_loaded(archive: Archive) -> None:
     """Lines in a pipe load neither rich nor Pillow."""
     code = (
@@ -527,12 +509,6 @@ def test_what_is_loaded(archive: Archive) -> None:
     loaded = {name.partition(".")[0] for name in done.stderr.split()}
     assert loaded.isdisjoint({"rich", "PIL", "tqdm", "numpy", "pickle"})
     assert len(done.stdout.splitlines()) == 8
-
-
-def test_look_needs_no_name() -> None:
-    """The limits are those in the help."""
-    assert (item.TEXT, item.JSON) == (4096, 65536)
-    assert pictures.LARGEST == 16 << 20
 
 
 def test_by_a_field_that_no_sample_has(run: Run, archive: Archive) -> None:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import functools
-import gzip
 import json
 import os
 import random
-import resource
-import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +19,7 @@ from tarkit.sorting import sorter as order
 from tarkit.spill import runs
 from tarkit.streams import source
 from tarkit.tar.header import end_of_archive
-from tests._tools import PATIENT, each_row, member, process
+from tests._tools import each_row, member
 from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, body, each_feed, entries, keys, pick, tar
 
 
@@ -203,15 +199,6 @@ def test_by_value(options: str, expected: str, run: Run, archive: Archive) -> No
     )
 
 
-@each_feed
-def test_the_examples_of_dsort(run: Run, archive: Archive, feed: Feed) -> None:
-    """The output has the orders DS-ALG-4 of AIStore's dSort."""
-    word = feed(archive({"a.cls": b"10", "b.cls": b"9", "c.cls": b"-1"}, "b.tar"))
-    assert keys(run("sort", word, "-s", "cls", "-t", "int").stdout) == "c b a"
-    assert keys(run("sort", word, "-s", "cls", "-t", "int", "-r").stdout) == "a b c"
-    assert keys(run("sort", word, "-s", "cls", "-t", "str").stdout) == "c a b"
-
-
 @each_way
 def test_missing_field(run: Run, archive: Archive, feed: Feed) -> None:
     """A missing field is an error; --allow puts such samples first, in their order; --skip drops and counts them."""
@@ -237,21 +224,6 @@ def test_the_field_is_read_before_selection_of_fields(run: Run, archive: Archive
     ran = run("sort", word, "-s", "n", "-f", "y:x", "-R", "{index:02d}")
     assert entries(ran.stdout) == [("00.y", b"b"), ("01.y", b"a")]
     assert entries(run("sort", word, "-s", "n", "--drop", "n", "-r").stdout) == [("a.x", b"a"), ("b.x", b"b")]
-
-
-@each_way
-def test_selection(run: Run, archive: Archive, feed: Feed) -> None:
-    """Only selected samples are sorted, selected in the order of the input."""
-    word = feed(archive(rows("d.x b.x a.x c.x e.x")))
-    Path("list").write_text("e\na\nz\n")
-    assert sorted_to(run, [word, "--match", "[abd]"]) == ["a.x", "b.x", "d.x"]
-    assert sorted_to(run, [word, "--slice", "1:3"]) == ["a.x", "b.x"]
-    assert sorted_to(run, [word, "--shard-slice", "::2"]) == ["a.x", "d.x", "e.x"]
-    ran = run("sort", word, "--keys-from", "list")
-    assert keys(ran.stdout) == "a e"
-    assert "3 keys requested, 2 found, 1 missing" in ran.stderr
-    assert run("sort", word, "--keys-from", "list", "--require-all", "-o", "no.tar", exit=1).stdout == b""
-    assert not os.path.exists("no.tar")
 
 
 # ---- gathered samples
@@ -412,21 +384,8 @@ def test_large_samples(run: Run, archive: Archive, feed: Feed, monkeypatch: pyte
         ("LAST", b"l"),
     ]  # fmt: skip
     word = feed(archive(members))
-    order = [
-        "d",
-        "README",
-        "LAST",
-        "d/c.bin",
-        "NOTE",
-        "d/c.n",
-        "d/c.txt",
-        "d/b.n",
-        "d/b.bin",
-        "a.bin",
-        "a.n",
-        "e.n",
-        "e.y",
-    ]
+    order = ["d", "README", "LAST", "d/c.bin", "NOTE", "d/c.n", "d/c.txt", "d/b.n", "d/b.bin", "a.bin", "a.n"]
+    order += ["e.n", "e.y"]
     found = dict(members)
     groups = {"a": order[9:11], "d/b": order[7:9], "d/c": order[3:7], "e": order[11:]}
     for options, expected in (("", "a d/b d/c e"), ("-s n", "a e d/b d/c"), ("-s n -r", "d/c d/b a e")):
@@ -434,31 +393,7 @@ def test_large_samples(run: Run, archive: Archive, feed: Feed, monkeypatch: pyte
         assert run("sort", word, *options.split()).stdout == tar([(name, found[name]) for name in names]), options
 
 
-# ---- outputs
-
-
-@each_way
-def test_shards(run: Run, archive: Archive, feed: Feed) -> None:
-    """With a limit there are numbered shards, as by split."""
-    word = feed(archive(rows("e.x d.x README c.x b.x a.x")))
-    ran = run("sort", word, "-o", "s-%d.tar", "-c", "2", "-v")
-    assert [entries(f"s-{number}.tar") for number in range(3)] == [
-        rows("README a.x b.x"), rows("c.x d.x"), rows("e.x"),
-    ]  # fmt: skip
-    assert "s-0.tar: 2 samples, 10240 bytes, closed by count" in ran.stderr.replace("tarkit: ", "")
-    ran = run("sort", "in.tar", "-o", "s-%d.tar", "-c", "2", exit=1)
-    assert "there are shards of this name" in ran.stderr
-    run("sort", "in.tar", "-o", "s-%d.tar", "--size", "1G", "--force", "-r")
-    assert sorted(path.name for path in Path().glob("s-*")) == ["s-0.tar"]
-    assert keys("s-0.tar") == "e d c b a"
-
-
-def test_the_output_is_an_input(run: Run, archive: Archive) -> None:
-    """An output that is an input is refused, and the input is unchanged."""
-    name = archive(rows("b.x a.x"))
-    before = Path(name).read_bytes()
-    assert "is both input and output" in run("sort", name, "-o", name, exit=2).stderr
-    assert Path(name).read_bytes() == before
+# ---- options
 
 
 @each_row(
@@ -530,65 +465,7 @@ def test_verbose(way: str, run: Run, archive: Archive, feed: Feed) -> None:
     assert "100 samples came in, 0 became parts of others, 0 were left out, and 100 came out" in text
 
 
-# ---- interruptions
-
-
-@functools.cache
-def many() -> bytes:
-    """Return samples larger than a run; made on demand, since each fork copies existing memory."""
-    return b"".join(member(f"{number * 7919 % 100:05}.x", b"x" * 30_000) for number in range(100))
-
-
-SORT = ["sort", "--memory", "1MB"]
-
-
-@each_row("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_signals(signum: int, here: Path) -> None:
-    """A signal while runs are in temporary space leaves no file there, and no output."""
-    os.mkdir("space")
-    command = process(*SORT, "-", "-o", "o.tar", "--tmpdir", "space", "-v", stdin=-1, stdout=-1, stderr=-1)
-    assert command.stdin
-    assert command.stderr
-    command.stdin.write(many())
-    command.stdin.flush()
-    for line in command.stderr:
-        if b"sorted in runs" in line:
-            break
-    command.send_signal(signum)
-    out, err = command.communicate(timeout=PATIENT)
-    assert command.returncode == -signum
-    assert (out, err) == (b"", b"")
-    left = [f".o.tar.{command.pid}.part", "space"] if signum == signal.SIGKILL else ["space"]
-    assert sorted(os.listdir()) == left
-    assert os.listdir("space") == []
-
-
-@each_row("what", ["output", "temporary space"])
-def test_full_disk(what: str, here: Path) -> None:
-    """The error is one line with the directory, and no file remains."""
-    os.mkdir("space")
-    Path("in.tar").write_bytes(many() + bytes(10240))
-    words = ["in.tar"] if what == "output" else ["-", "-v"]
-    limit = 1 << 20 if what == "output" else 200 << 10
-
-    def small() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-    with open("in.tar", "rb") as stdin:
-        pipe = subprocess.Popen(["cat"], stdin=stdin, stdout=-1)
-        words += ["-o", "o.tar", "--tmpdir", "space"]
-        started = process(*SORT, *words, first=small, stdin=pipe.stdout, stdout=-1, stderr=-1)
-        assert pipe.stdout
-        pipe.stdout.close()
-        _, err = started.communicate(timeout=20)
-        pipe.wait()
-    last = err.decode().splitlines()[-1]
-    assert started.returncode == 1
-    assert last == (
-        "tarkit: o.tar: File too large" if what == "output" else "tarkit: temporary space in space: File too large"
-    )
-    assert sorted(os.listdir()) == ["in.tar", "space"]
-    assert os.listdir("space") == []
+# ---- temporary space
 
 
 @each_feed
@@ -596,15 +473,6 @@ def test_no_space_is_needed_for_samples_that_fit(run: Run, archive: Archive, fee
     """Temporary space is not used before memory is full."""
     run("sort", feed(archive(rows("b.x a.x"))), "-o", "o.tar", "--tmpdir", "none")
     assert keys("o.tar") == "a b"
-
-
-@each_way
-def test_compressed_output(run: Run, archive: Archive, feed: Feed) -> None:
-    """A compressed output has the same content."""
-    word = feed(archive(rows("b.x a.x c.x")))
-    plain = run("sort", word).stdout
-    run("sort", word, "-o", "o.tar.gz")
-    assert gzip.decompress(Path("o.tar.gz").read_bytes()) == plain
 
 
 @each_row("feed", [Feed("file"), Feed("pipe")])

@@ -58,90 +58,39 @@ def sized(*sizes: int) -> dict[str, Content]:
 FIVE = sized(*[4096] * 5)
 EXAMPLES: list[tuple[str, object, str, dict[str, str] | str]] = [
     # id, samples (several inputs: a list), options, the keys in each shard or the error
-    (
-        "Ex-EKM-1",
-        CLASSES,
-        f"-s 1MiB --size-rule content --map {FISH}",
-        {"fish-0.tar": "train/n01440764/a train/n01443537/b", "dog-0.tar": "train/n02084071/c"},
-    ),
-    (
-        "Ex-EKM-2",
-        CLASSES,
-        f"-s 1KiB --size-rule content --map {FISH}",
-        {"fish-0.tar": "train/n01440764/a", "fish-1.tar": "train/n01443537/b", "dog-0.tar": "train/n02084071/c"},
-    ),
+    ("Ex-EKM-1", CLASSES, f"-s 1MiB --size-rule content --map {FISH}",
+        {"fish-0.tar": "train/n01440764/a train/n01443537/b", "dog-0.tar": "train/n02084071/c"}),
+    ("Ex-EKM-2", CLASSES, f"-s 1KiB --size-rule content --map {FISH}",
+        {"fish-0.tar": "train/n01440764/a", "fish-1.tar": "train/n01443537/b", "dog-0.tar": "train/n02084071/c"}),
     ("Ex-EKM-3", {"abc.jpg": b""}, '-c 9 --map {"x-%d.tar":["a.*","ab.*"]}', {"x-0.tar": "abc"}),
-    (
-        "Ex-EKM-4",
-        {"abc.jpg": b""},
-        '-c 9 --map {"x-%d.tar":["(.*"]}',
-        "--map: 'x-%d.tar': invalid regular expression '(.*': missing ), unterminated subpattern at position 0",
-    ),
-    (
-        "Ex-EKM-5",
-        {"a1.x": KIB, "a2.x": KIB},
-        '-s 1KiB --size-rule content --map {"a-{0..0}.tar":["a"]}',
-        "'a-{0..0}.tar': too few names: the template has 1 name, shard 2 has none",
-    ),
-    (
-        "Ex-EKM-a",
-        [{"cat_0.txt": b"1", "dog_0.txt": b"2"}, {"cat_1.txt": b"3", "dog_1.txt": b"4"}],
+    ("Ex-EKM-4", {"abc.jpg": b""}, '-c 9 --map {"x-%d.tar":["(.*"]}',
+        "--map: 'x-%d.tar': invalid regular expression '(.*': missing ), unterminated subpattern at position 0"),
+    ("Ex-EKM-5", {"a1.x": KIB, "a2.x": KIB}, '-s 1KiB --size-rule content --map {"a-{0..0}.tar":["a"]}',
+        "'a-{0..0}.tar': too few names: the template has 1 name, shard 2 has none"),
+    ("Ex-EKM-a", [{"cat_0.txt": b"1", "dog_0.txt": b"2"}, {"cat_1.txt": b"3", "dog_1.txt": b"4"}],
         "-s 200KB --size-rule content --map cats",
-        {"shard-cats-0.tar": "cat_0 cat_1", "shard-dogs-0.tar": "dog_0 dog_1"},
-    ),
-    (
-        "Ex-EKM-b",
-        sized(*[4096] * 7),
-        '-s 10KiB --size-rule content --map {"x-%d":["."]}',
-        {"x-0.tar": "1 2 3", "x-1.tar": "4 5 6", "x-2.tar": "7"},
-    ),
-    (
-        "Ex-EKM-b, a shard at the limit",
-        FIVE,
-        '-s 9216 --size-rule content --map {"x-%d":["."]}',
-        {"x-0.tar": "1 2 3", "x-1.tar": "4 5"},
-    ),
-    (
-        "Ex-EKM-c",
-        TEN,
-        '-c 4 --map {"shard-{0..100..3}-cats":["."]}',
-        {"shard-0-cats.tar": "0 1 2 3", "shard-3-cats.tar": "4 5 6 7", "shard-6-cats.tar": "8 9"},
-    ),
+        {"shard-cats-0.tar": "cat_0 cat_1", "shard-dogs-0.tar": "dog_0 dog_1"}),
+    ("Ex-EKM-b", sized(*[4096] * 7), '-s 10KiB --size-rule content --map {"x-%d":["."]}',
+        {"x-0.tar": "1 2 3", "x-1.tar": "4 5 6", "x-2.tar": "7"}),
+    ("Ex-EKM-b, a shard at the limit", FIVE, '-s 9216 --size-rule content --map {"x-%d":["."]}',
+        {"x-0.tar": "1 2 3", "x-1.tar": "4 5"}),
+    ("Ex-EKM-c", TEN, '-c 4 --map {"shard-{0..100..3}-cats":["."]}',
+        {"shard-0-cats.tar": "0 1 2 3", "shard-3-cats.tar": "4 5 6 7", "shard-6-cats.tar": "8 9"}),
     ("Ex-EKM-d warn", {"bird.txt": b"", "cat_0.txt": b""}, "-c 9 --map cats", {"shard-cats-0.tar": "cat_0"}),
-    (
-        "Ex-EKM-e abort",
-        {"cat_0.txt": b""},
-        "-c 9 --map bad",
-        "bad:2: a line is PATTERN TEMPLATE, and this one has 1 fields",
-    ),
-    (
-        "Ex-OUT-1",
-        FIVE,
-        "-s 10KiB --size-rule content -o new-shard-%04d",
-        {"new-shard-0000": "1 2 3", "new-shard-0001": "4 5"},
-    ),
+    ("Ex-EKM-e abort", {"cat_0.txt": b""}, "-c 9 --map bad",
+        "bad:2: a line is PATTERN TEMPLATE, and this one has 1 fields"),
+    ("Ex-OUT-1", FIVE, "-s 10KiB --size-rule content -o new-shard-%04d",
+        {"new-shard-0000": "1 2 3", "new-shard-0001": "4 5"}),
     ("Ex-OUT-2", FIVE, "--even size -o o-{0..2}.tar", {"o-0.tar": "1 2", "o-1.tar": "3 4", "o-2.tar": "5"}),
     ("Ex-OUT-2 with -n", FIVE, "-n 3 --even size -o o-%d.tar", {"o-0.tar": "1 2", "o-1.tar": "3 4", "o-2.tar": "5"}),
-    (
-        "Ex-OUT-3",
-        sized(10240, 1, 1, 20480, 5),
-        "-s 10KiB --size-rule content -o o-%d.tar",
-        {"o-0.tar": "1", "o-1.tar": "2 3 4", "o-2.tar": "5"},
-    ),
-    (
-        "Ex-OUT-4",
-        FIVE,
-        "-s 10KiB --size-rule content -o o-{0..0}.tar",
-        "'o-{0..0}.tar': too few names: the template has 1 name, shard 2 has none",
-    ),
+    ("Ex-OUT-3", sized(10240, 1, 1, 20480, 5), "-s 10KiB --size-rule content -o o-%d.tar",
+        {"o-0.tar": "1", "o-1.tar": "2 3 4", "o-2.tar": "5"}),
+    ("Ex-OUT-4", FIVE, "-s 10KiB --size-rule content -o o-{0..0}.tar",
+        "'o-{0..0}.tar': too few names: the template has 1 name, shard 2 has none"),
     ("Ex-OUT-5", TENFOLD, "-s 10KiB --size-rule content -o o-%d.tar", FIVEFOLD),
-    (
-        "Ex-OUT-6",
-        TEN,
-        "-c 4 -o n-{0..9}.tar.gz",
-        {"n-0.tar.gz": "0 1 2 3", "n-1.tar.gz": "4 5 6 7", "n-2.tar.gz": "8 9"},
-    ),
-]
+    ("Ex-OUT-6", TEN, "-c 4 -o n-{0..9}.tar.gz",
+        {"n-0.tar.gz": "0 1 2 3", "n-1.tar.gz": "4 5 6 7", "n-2.tar.gz": "8 9"}),
+]  # fmt: skip
 
 
 @each_row(("example", "samples", "options", "expected", "feed"), in_turn(EXAMPLES))
@@ -199,17 +148,8 @@ def reckoned(key: str, bounds: list[float], seed: str = "") -> int:
 def test_parts(seed: str, run: Run, archive: Archive, feed: Feed) -> None:
     """Each sample is in one part, by the documented hash, in the order of the input, with unchanged bytes."""
     word = feed(archive(HUNDRED))
-    run(
-        "split",
-        word,
-        "-c",
-        "30",
-        "--parts",
-        "train=0.75,val=0.25",
-        "--report",
-        "r.json",
-        *(["--seed", seed] * bool(seed)),
-    )
+    options = f"-c 30 --parts train=0.75,val=0.25 --report r.json{f' --seed {seed}' if seed else ''}"
+    run("split", word, *options.split())
     expected: dict[str, list[str]] = {"train": [], "val": []}
     for key in keys("in.tar").split():
         expected[("train", "val")[reckoned(key, [0.75, 1], seed)]].append(key)
@@ -441,13 +381,8 @@ def test_maps_and_folders(run: Run, archive: Archive) -> None:
 @each_feed
 def test_torn_and_untorn_samples(run: Run, archive: Archive, feed: Feed) -> None:
     """A sample has the category of its files; entries without a key are not matched."""
-    rows: list[tuple[str, Content]] = [
-        ("a", None),
-        ("a/1.jpg", b""),
-        ("README", b""),
-        ("a/1.txt", b""),
-        ("b/2.jpg", b""),
-    ]
+    rows: list[tuple[str, Content]] = [("a", None), ("a/1.jpg", b""), ("README", b""), ("a/1.txt", b"")]
+    rows.append(("b/2.jpg", b""))
     run("split", feed(archive(rows)), "-c", "9", "--map", '{"a-%d":["[.]txt"],"b-%d":["b/","README"]}')
     assert entries("a-0.tar") == rows[:4]
     assert entries("b-0.tar") == rows[4:]
@@ -488,12 +423,10 @@ WRONG = [
     ("--parts a=1 -o -", "split writes numbered files, not stdout"),
     ('--map {"x":["x"]} -o -', "split writes numbered files, not stdout"),
     ("--parts a=0.5,b=0.5 -o pipe:cat>%d", "a command for several parts must contain {part}"),
-    (
-        "--parts a=1 --manifest a-7.tar -o {part}-%d.tar",
-        "a-7.tar is the manifest, and has a name that the shards may get",
-    ),
+    ("--parts a=1 --manifest a-7.tar -o {part}-%d.tar",
+        "a-7.tar is the manifest, and has a name that the shards may get"),
     ("--parts 1=0.5,11=0.5 -o {part}{1..11}.tar", "'1{1..11}.tar' and '11{1..11}.tar' both have a shard '111.tar'"),
-]
+]  # fmt: skip
 
 
 @each_row(("options", "message"), WRONG)
@@ -510,16 +443,13 @@ ALSO_WRONG = [
     ("--even size", 2, "--even size requires a number of shards"),
     ("--even size -c 3 -o x-{0..3}.tar", 2, "--even cannot be used with -c or -s"),
     ("-n 3 --even size --remainder drop", 2, "--remainder requires -n and equal numbers of samples"),
-    (
-        "-n 9 --even size -o x-{0..3}.tar",
-        1,
-        "'x-{0..3}.tar': too few names: the template has 4 names, shard 9 has none",
-    ),
+    ("-n 9 --even size -o x-{0..3}.tar", 1,
+        "'x-{0..3}.tar': too few names: the template has 4 names, shard 9 has none"),
     ("-c 1 --parts a=1 -o {part}/x-%d.tar", 1, "a: no such directory"),
     ("-c 1 --parts a,b=0.1 -o {part}-{0..3}.tar --start 4", 1, "'a-{0..3}.tar': too few names"),
     ("-c 1 --map none", 1, "none: No such file or directory"),
     ("-c 1 --map {}", 1, "--map: no pattern in this map"),
-]
+]  # fmt: skip
 
 
 @each_row(("options", "exit", "message"), ALSO_WRONG)
@@ -594,18 +524,8 @@ def test_many_encoders_take_memory(run: Run, archive: Archive, monkeypatch: pyte
     """xz needs 95 MiB for each open shard; a warning is printed if that is much for this machine."""
     monkeypatch.setattr(memory, "parse_memory", lambda text: 500 << 20)
     for folds, said in ((6, ["tarkit: warning: 6 compressed shards at once take about 570 MiB of memory"]), (5, [])):
-        ran = run(
-            "split",
-            archive(pick(TEN, "1")),
-            "-c9",
-            "--parts",
-            str(folds),
-            "-o",
-            "{part}-x.tar.xz",
-            "--stratify",
-            "cls",
-            "--force",
-        )
+        options = f"-c9 --parts {folds} -o {{part}}-x.tar.xz --stratify cls --force"
+        ran = run("split", archive(pick(TEN, "1")), *options.split())
         assert ran.lines[:-1] == said
 
 
