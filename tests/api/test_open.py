@@ -237,33 +237,19 @@ def test_a_cut_archive(archive: Archive) -> None:
     assert [each.count("[truncated]") for each in told] == [1, 1, 1]
 
 
-def test_skip_leaves_samples_out(archive: Archive) -> None:
-    """The scattered part is dropped, with a warning for the line that iterates."""
-    data = tarkit.open(archive(SCATTERED), skip=["scattered-sample"])
-
+def test_warnings(archive: Archive) -> None:
+    """They are for the line that iterates, may be errors as any warning, and go to on_problem in each run."""
+    name, told = archive(SCATTERED), list[str]()
     with pytest.warns(tarkit.TarkitWarning) as caught:
-        found = samples(data)
-
+        found = samples(tarkit.open(name, skip=["scattered-sample"]))
     assert found == [("a", {"x": b"1"}), ("b", {"x": b"2"})]
     of_tarkit = [each for each in caught if each.category is not ResourceWarning]  # those are of an earlier test
     assert [(Path(each.filename).name, each.category) for each in of_tarkit] == [("test_open.py", tarkit.TarkitWarning)]
-
-
-def test_warnings_can_be_errors(archive: Archive) -> None:
-    """Warnings can be turned into errors, as any warning."""
-    data = tarkit.open(archive(SCATTERED), allow=["scattered-sample"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(tarkit.TarkitWarning, match="scattered"):
-            list(data)
-
-
-def test_on_problem_takes_the_place_of_warnings(archive: Archive) -> None:
-    """on_problem gets the messages instead of warnings, in each run."""
-    told: list[str] = []
-    data = tarkit.open(archive(SCATTERED), allow=["scattered-sample"], on_problem=told.append)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+            list(tarkit.open(name, allow=["scattered-sample"]))
+        data = tarkit.open(name, allow=["scattered-sample"], on_problem=told.append)
         list(data)
         list(data)
     assert told == ["in.tar: at 2048: the key 'a' occurs again [scattered-sample]"] * 2
@@ -304,20 +290,6 @@ def test_several_archives(archive: Archive) -> None:
     for wrong in (slice(-1, None), slice(0, -1), slice(0, 3, -1)):
         with pytest.raises(tarkit.Usage, match="counts from the start"):
             read(shard_slice=wrong)
-
-
-def test_prefetch_of_streams(archive: Archive) -> None:
-    """Streams are read in threads, which end with an abandoned iterator."""
-    names = [f"pipe:cat {archive({f'{i}.x': bytes(9000)}, f'{i}.tar')}" for i in range(6)]
-    before = threading.active_count()
-    data = tarkit.open(names, prefetch=4)
-
-    assert [each.key for each in data] == list("012345")
-    assert [each.key for each in data.head(2)] == ["0", "1"]
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join(10)
-    assert threading.active_count() <= before + 4
 
 
 def test_tmpdir(archive: Archive) -> None:

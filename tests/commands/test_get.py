@@ -96,7 +96,7 @@ def test_an_index_that_lacks_a_key(format: str, run: Run, archive: Archive) -> N
 def test_replaced_keys(index: str | None, run: Run, archive: Archive) -> None:
     """If a key of a shard is replaced, with the same size and time, each key has the content of current headers."""
     keys = [f"{n:03}" for n in range(24)]
-    for place in range(24):
+    for place in range(24) if index else (0, 12, 23):
         archive({f"{key}.txt": key.encode() for key in keys}, "1.tar")
         if index:
             run("index", "1.tar", "--format", index)

@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from tarkit.streams import source
-from tarkit.views import pictures
 from tests._feeds import in_turn
 from tests._tools import each_row
 from tests.conftest import PAX, Archive, Content, Feed, Link, Run, each_feed, tar
@@ -384,15 +383,6 @@ def test_images_before_damage(run: Run, archive: Archive, monkeypatch: pytest.Mo
     ran = run("show", archive(data[: data.rindex(b"b.png") + 600]), "--images", exit=1)
     assert ran.stdout.decode().splitlines()[0] == "@" * 38
     assert "[truncated]" in ran.stderr
-
-
-def test_images_without_pillow(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the extra."""
-    monkeypatch.setattr(pictures, "available", lambda: False)
-    assert run("show", archive(AB), "--images", exit=1).lines == [
-        "tarkit: drawing pictures needs Pillow, which is not installed",
-        "hint: pip install 'tarkit[images]'",
-    ]
 
 
 @each_feed

@@ -122,17 +122,6 @@ def test_equal_in_bytes_may_be_fewer(run: Run, archive: Archive, feed: Feed) -> 
     assert ran.lines == ["tarkit: 2 shards and no more: so large are some samples"]
 
 
-@each_feed
-def test_equal_in_bytes_of_a_damaged_archive(run: Run, archive: Archive, feed: Feed) -> None:
-    """The samples that were counted are written, and a problem is printed once."""
-    word = feed(archive(tar(TEN)[:9300]))
-    for policy in (["--maxerr", "1"], ["--skip", "truncated"]):
-        ran = run("split", word, "--even", "size", "-o", "o-{0..3}.tar", *policy, "--report", "r.json", "--force")
-        assert shards() == {"o-0.tar": "0 1 2", "o-1.tar": "3 4 5", "o-2.tar": "6 7"}
-        assert sum("[truncated]" in line for line in ran.lines) == 1
-        assert report()["skipped"] == {"truncated": 1}
-
-
 # ---- parts
 
 SHELL = r"printf '%s\0%s' {} {} | sha256sum | cut -c -16"
