@@ -175,6 +175,8 @@ plan(on_missing='skip') -> Usage: on_missing='skip': it is one of error, warn, k
 plan(classes_out='file') -> Usage: classes and classes_out require label_from_dir
 plan(shards=2, size='9K') -> Usage: shards and even cannot be used with count or size
 plan(even=True, dirs='collapse') -> Usage: shards and even cannot be used with dirs='collapse'
+plan(shards=2, map='m') -> Usage: shards and even cannot be used with map
+plan(size=0) -> Usage: size=0: it is at least 1
 
 make(count=-1) -> TarkitError: count=-1: it is at least 0
 make(parallel=0) -> TarkitError: parallel=0: it is at least 1

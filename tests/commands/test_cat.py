@@ -1282,16 +1282,12 @@ def test_output_appears_when_it_is_complete(run: Run, archive: Archive) -> None:
     assert stat.S_IMODE(os.stat("out.tar").st_mode) == 0o640
 
 
-def test_an_input_is_never_overwritten(run: Run, archive: Archive) -> None:
-    """An output or a report that is an input, under any name, is refused, and the input is unchanged."""
+def test_a_report_is_no_input(run: Run, archive: Archive) -> None:
+    """A report that is an input, under any name, is refused; `tests/shell` has other outputs."""
     archive(ABC)
-    os.symlink("in.tar", "other.tar")
-    os.link("in.tar", "third.tar")
-    for words in (["-o", "in.tar"], ["-o", "other.tar"], ["-o", "third.tar"], ["--report", "third.tar", "-o", "o.tar"]):
-        ran = run("cat", "in.tar", *words, exit=2)
-        assert ran.lines[0] == "tarkit: in.tar is both input and output"
-    ran = run("--report", "in.tar", "cat", "other.tar", exit=2)
-    assert ran.lines[0] == "tarkit: other.tar is both input and output"
+    os.link("in.tar", "other.tar")
+    for words in (["cat", "in.tar", "--report", "other.tar"], ["--report", "other.tar", "cat", "in.tar"]):
+        assert run(*words, "-o", "out.tar", exit=2).lines[0] == "tarkit: in.tar is both input and output"
     assert Path("in.tar").read_bytes() == tar(ABC)
 
 
