@@ -55,8 +55,8 @@ class Unique:
     def findings(self, shards: Sequence[ShardReport]) -> Iterator[Finding]:
         """Yield each further occurrence of a key that was in another shard, sorted unless there are too many."""
         for (index, offset), (other, before), key in in_runs(self._repeated()):
-            what = f"the key {show(key)} is also in {shards[other].shard}, at {before}"
-            yield Finding("repeated-key", shards[index].shard, offset, key, what)
+            detail = f"the key {show(key)} is also in {shards[other].shard}, at {before}"
+            yield Finding("repeated-key", shards[index].shard, offset, key, detail)
 
     def _repeated(self) -> Iterator[tuple[tuple[int, int], tuple[int, int], bytes]]:
         for key, places in self._keys.repeated():
@@ -78,15 +78,15 @@ class Against:
             else:
                 if not key.isascii() and len(self.table.others) < OTHERS:
                     self.table.others.add(key)
-                what = f"{show(key)} is not in {self.table.name}"
-                yield Finding("extra-sample", location.name, offset, key, what, "error", "leave it out: --keys-from")
+                detail = f"{show(key)} is not in {self.table.name}"
+                yield Finding("extra-sample", location.name, offset, key, detail, "error", "leave it out: --keys-from")
 
     def findings(self, shards: Sequence[ShardReport]) -> Iterator[Finding]:
         """Yield the keys of the table that no sample has."""
         hint = self.table.hint()
         for key in self.table.missing():
-            what = f"no shard has the sample {show(key)}"
-            yield Finding("missing-sample", self.table.name, None, key, what, "error", hint)
+            detail = f"no shard has the sample {show(key)}"
+            yield Finding("missing-sample", self.table.name, None, key, detail, "error", hint)
 
 
 def joined(shards: Sequence[ShardReport]) -> Iterator[Finding]:
@@ -94,9 +94,9 @@ def joined(shards: Sequence[ShardReport]) -> Iterator[Finding]:
     filled = [shard for shard in shards if shard.samples]
     for before, after in pairwise(filled):
         if before.last == after.first and after.first is not None:
-            what = f"its first sample has the same key {show(after.first)} as the last one in {before.shard}"
+            detail = f"its first sample has the same key {show(after.first)} as the last one in {before.shard}"
             hint = "tarkit cat --rekey '{stem}/{key}' makes keys differ"
-            yield Finding("joined-sample", after.shard, 0, after.first, what, "error", hint)
+            yield Finding("joined-sample", after.shard, 0, after.first, detail, "error", hint)
 
 
 def mixed(shards: Sequence[ShardReport]) -> Iterator[Finding]:
@@ -108,12 +108,12 @@ def mixed(shards: Sequence[ShardReport]) -> Iterator[Finding]:
     most = max(counts, key=lambda fields: counts[fields])
     others = [(shard, names) for shard, names in zip(shards, main, strict=True) if names is not None and names != most]
     for shard, names in others[:LISTED]:
-        what = f"its samples have {listed(names)}, those of most shards {listed(most)}"
-        yield Finding("mixed-fields", shard.shard, None, None, what, "note")
+        detail = f"its samples have {listed(names)}, those of most shards {listed(most)}"
+        yield Finding("mixed-fields", shard.shard, None, None, detail, "note")
     if len(others) > LISTED:
         shard = others[LISTED][0]
-        what = f"{len(others) - LISTED} more shards have other fields than most, this is the first of them"
-        yield Finding("mixed-fields", shard.shard, None, None, what, "note")
+        detail = f"{len(others) - LISTED} more shards have other fields than most, this is the first of them"
+        yield Finding("mixed-fields", shard.shard, None, None, detail, "note")
 
 
 class ManifestRow(NamedTuple):
@@ -202,12 +202,12 @@ class Manifest:
         labels = ("samples", "bytes", "sha256", "first key", "last key")
         for label, expected, actual in zip(labels, row[1:], have, strict=True):
             if actual is None:
-                what = f"{label} cannot be compared: it is neither a file nor an object"
-                yield Finding("changed-shard", report.shard, None, None, what)
+                detail = f"{label} cannot be compared: it is neither a file nor an object"
+                yield Finding("changed-shard", report.shard, None, None, detail)
             elif expected != actual:
                 words = [show(value) if isinstance(value, bytes) else str(value) for value in (expected, actual)]
-                what = f"{label}: {words[0]} in {self.path}, {words[1]} in the shard"
-                yield Finding("changed-shard", report.shard, None, None, what)
+                detail = f"{label}: {words[0]} in {self.path}, {words[1]} in the shard"
+                yield Finding("changed-shard", report.shard, None, None, detail)
 
     def findings(self, shards: Sequence[ShardReport]) -> Iterator[Finding]:
         """Yield the shards that are listed but were not compared."""

@@ -114,11 +114,11 @@ def _compared(
     """Yield (place, problem, message) for each difference between the samples of one key."""
     for one, other in zip(first, second, strict=False):
         side, index, start = _place(one)
-        what = _difference(fields_of(one[_PLACE.size :]), fields_of(other[_PLACE.size :]))
+        difference = _difference(fields_of(one[_PLACE.size :]), fields_of(other[_PLACE.size :]))
         yield (
             _place(other),
             "changed-sample",
-            f"{show(key)} {what}, compared with {sets[side][index].shard} at {start}",
+            f"{show(key)} {difference}, compared with {sets[side][index].shard} at {start}",
         )
     for value in first[len(second) :]:
         yield _place(value), "missing-sample", f"{_named(key, value)} is not in {names[1]}"

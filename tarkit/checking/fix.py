@@ -59,8 +59,8 @@ class Fix:
         self.allowed = allowed
         self.output = archives_output(word.rstrip("/") or word, None, options=options)
         if self.output.location.kind == "stdout":
-            what = f"{spell('fix')} writes to files, the findings go to stdout"
-            raise Usage(what, f"name it: {spell('fix', 'clean.tar')}")
+            message = f"{spell('fix')} writes to files, the findings go to stdout"
+            raise Usage(message, f"name it: {spell('fix', 'clean.tar')}")
         if self.output.location.kind == "url":
             raise Usage(f"{self.output.location.name}: {spell('fix')} writes files", "upload them after the check")
         self.names = _copy_names(word, locations)
@@ -196,8 +196,8 @@ def _copy_names(word: str, locations: Sequence[Location]) -> list[str] | None:
         names = []
         for location in locations:
             if location.kind not in ("path", "url"):
-                what = f"{location.name} has no file name for a copy in a directory"
-                raise Usage(what, f"name the file: {spell('fix', 'clean.tar')}")
+                message = f"{location.name} has no file name for a copy in a directory"
+                raise Usage(message, f"name the file: {spell('fix', 'clean.tar')}")
             names.append(os.path.join(word, os.path.basename(location.text)))
         if len(set(names)) < len(names):
             raise Usage("two inputs have one file name", f"number the copies: {spell('fix', 'clean-%06d.tar')}")

@@ -47,8 +47,8 @@ Type = type | _Array | _Object | None  # None: null
 class Misfit(Exception):
     """A value that the library refuses or changes, with `reader-refuses` or `reader-misreads`, and the reason."""
 
-    def __init__(self, what: str, name: str = "reader-refuses") -> None:
-        super().__init__(what)
+    def __init__(self, message: str, name: str = "reader-refuses") -> None:
+        super().__init__(message)
         self.name = name
 
 
@@ -78,17 +78,17 @@ class HfContents:
             try:
                 self._check(field, last, source.read(entry.data, entry.data + entry.size))
             except Misfit as misfit:
-                what = f"the field {show(field)} of {show(key)} {misfit}"
-                yield Finding(misfit.name, self.shard, entry.start, key, what, "error")
+                detail = f"the field {show(field)} of {show(key)} {misfit}"
+                yield Finding(misfit.name, self.shard, entry.start, key, detail, "error")
 
     def closed(self) -> Iterator[Finding]:
         """Yield notes on fields that were not checked."""
         if self._unread:
-            what = f"hf decodes {listed(self._unread)}: such contents are not checked"
-            yield Finding("reader-unchecked", self.shard, None, None, what, "note")
+            detail = f"hf decodes {listed(self._unread)}: such contents are not checked"
+            yield Finding("reader-unchecked", self.shard, None, None, detail, "note")
         if self._untyped:
-            what = f"hf converts {listed(self._untyped)} to the types in the first shard, which are not compared"
-            yield Finding("reader-unchecked", self.shard, None, None, what, "note")
+            detail = f"hf converts {listed(self._untyped)} to the types in the first shard, which are not compared"
+            yield Finding("reader-unchecked", self.shard, None, None, detail, "note")
 
     def _check(self, field: bytes, last: bytes, data: bytes) -> None:
         """Raise Misfit for content that the library refuses or changes."""
@@ -175,12 +175,12 @@ def check_fit(kind: Type, value: Any) -> None:
     elif isinstance(kind, _Object) and isinstance(value, dict):
         for name, element in value.items():
             if name not in kind.members and element is not None:
-                what = f"has the member {show(name)}, which the first {FIRST} samples do not have: hf drops it"
-                raise Misfit(what, "reader-misreads")
+                message = f"has the member {show(name)}, which the first {FIRST} samples do not have: hf drops it"
+                raise Misfit(message, "reader-misreads")
             check_fit(kind.members.get(name), element)
     elif isinstance(kind, (_Array, _Object)) or not _equal_as(kind, value):
-        what = f"has {_word(_outer(value))} where the first {FIRST} samples have {_word(kind)}"
-        raise Misfit(f"{what}: hf refuses or converts it", "reader-misreads")
+        message = f"has {_word(_outer(value))} where the first {FIRST} samples have {_word(kind)}"
+        raise Misfit(f"{message}: hf refuses or converts it", "reader-misreads")
     elif kind is not float:
         _check_scalar(value)
 

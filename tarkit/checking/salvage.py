@@ -331,8 +331,8 @@ class Tally:
         if limit is not None and len(self.names) > limit:
             yield f"{self.shard}: {len(self.names) - limit} more renamed; -v prints all"
         for start, stop, problem in self.lost[:limit]:
-            what = f"bytes {start} to {stop} are lost, {stop - start} bytes" if stop else "empty input"
-            yield f"{self.shard}: {what} [{problem}]"
+            words = f"bytes {start} to {stop} are lost, {stop - start} bytes" if stop else "empty input"
+            yield f"{self.shard}: {words} [{problem}]"
         if limit is not None and len(self.lost) > limit:
             yield f"{self.shard}: {len(self.lost) - limit} more ranges are lost; -v prints all"
         if self.cut:

@@ -90,16 +90,16 @@ class ShardCheck:
         yield from self._samples()
         if self._damaged and not self._survey.has_entry and (self._survey.end or self.source.failure is not None):
             self.report.readable = False
-            what, repair = "no whole entry was found", "not an archive, or damaged from the start: fetch it again"
-            self._findings.append(Finding("unreadable-shard", self.source.name, None, None, what, "error", repair))
+            detail, repair = "no whole entry was found", "not an archive, or damaged from the start: fetch it again"
+            self._findings.append(Finding("unreadable-shard", self.source.name, None, None, detail, "error", repair))
         self._check_scattered()
         if not self.checks.contents:
             self._findings += self._sets.notes()
             self._note_forms()
             if self._directory is not None:
                 first = show(self._directory.name)
-                what = f"{self._directories} entries are directories, which are no fields; the first is {first}"
-                self._note("stray-entry", self._directory.start, None, what)
+                detail = f"{self._directories} entries are directories, which are no fields; the first is {first}"
+                self._note("stray-entry", self._directory.start, None, detail)
             if (odd := self._survey.odd_end) is not None:
                 self._note("odd-end", self._survey.marker or 0, None, odd)
         if self._target is not None:
@@ -178,14 +178,14 @@ class ShardCheck:
         for entry in named:
             first.setdefault(entry.name, entry.start)
         for entry in duplicate_entries(named, set()):
-            what = f"{describe_duplicate(entry.name)}, first at {first[entry.name]}"
-            self._error("duplicate-entry", entry.start, key, what)
+            detail = f"{describe_duplicate(entry.name)}, first at {first[entry.name]}"
+            self._error("duplicate-entry", entry.start, key, detail)
 
     def _check_required(self, key: bytes, start: int, fields: FieldSet) -> None:
         for names in fields.lacks(self.checks.require):
             have = ", ".join(map(show, fields.names))
-            what = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {have}"
-            self._error("missing-field", start, key, what)
+            detail = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {have}"
+            self._error("missing-field", start, key, detail)
 
     def _check_keyless(self, entry: Entry) -> None:
         name, start = entry.name, entry.start
@@ -205,8 +205,8 @@ class ShardCheck:
         else:
             self._note("stray-entry", start, None, f"{show(name)} has no key{read_as(name)}")
             if self._keyless.add(name):
-                what = f"{describe_duplicate(name)}, without a key: it is copied as it is"
-                self._note("duplicate-entry", start, None, what, PROBLEMS["stray-entry"].repair)
+                detail = f"{describe_duplicate(name)}, without a key: it is copied as it is"
+                self._note("duplicate-entry", start, None, detail, PROBLEMS["stray-entry"].repair)
 
     def _check_global(self, entry: Entry) -> None:
         if sets_attributes(self.source, entry):
@@ -251,8 +251,8 @@ class ShardCheck:
             repair = scattered_hint(equal, GATHERS)
             repeated += [(offset, key, first, repair) for offset in rest]
         for offset, key, first, repair in sorted(repeated):
-            what = f"the key {show(key)} occurs again, first at {first}"
-            self._error("scattered-sample", offset, key, what, repair)
+            detail = f"the key {show(key)} occurs again, first at {first}"
+            self._error("scattered-sample", offset, key, detail, repair)
 
     def _note_forms(self) -> None:
         """Note keys that differ only in their Unicode normal form, each form at its first sample."""
@@ -265,8 +265,8 @@ class ShardCheck:
             notes += [(offset, key, first, start) for key, offset in others]
         notes.sort()
         for offset, key, first, start in notes[:LISTED]:
-            what = f"the key {show(key)} is also there, first at {start}, {form_words(first)}"
-            self._note("form-variant", offset, key, what)
+            detail = f"the key {show(key)} is also there, first at {start}, {form_words(first)}"
+            self._note("form-variant", offset, key, detail)
         if len(notes) > LISTED:
             offset, key = notes[LISTED][:2]
             self._note("form-variant", offset, key, f"{len(notes) - LISTED} more such keys")

@@ -140,8 +140,8 @@ class ReaderRules:
                 yield self._finding("misreads", start, key, f"{self.reader} skips the name {show(name)}")
         elif (match and (match[1], match[2])) != split_name(name):
             self._keyless_sample = True
-            what = f"makes a sample {show(match[1])} of" if match else "ignores"
-            yield self._finding("misreads", start, key, f"{self.reader} {what} {show(name)}")
+            words = f"makes a sample {show(match[1])} of" if match else "ignores"
+            yield self._finding("misreads", start, key, f"{self.reader} {words} {show(name)}")
         elif self.reader in ("hf", "ray") and not _is_utf8(name):
             yield self._finding("refuses", start, key, f"{self.reader} requires UTF-8, not {show(name)}")
         elif self._contents is not None and key is not None and not entry.sparse:
@@ -155,22 +155,22 @@ class ReaderRules:
         spelled = [name.lower() for name in names] if self.reader == "webdataset" else names
         reserved = _RESERVED.get(self.reader, frozenset()) & set(spelled)
         if reserved:
-            what = f"{show(key)} has {listed(reserved)}, which {self.reader} adds to each sample"
+            detail = f"{show(key)} has {listed(reserved)}, which {self.reader} adds to each sample"
             replaced = (
                 self.reader == "hf"
                 or (self.reader == "ray" and reserved == {b"__url__"})
                 or (reserved == {b"__local_path__"} and spelled[0] == b"__local_path__")
             )
-            yield self._finding("misreads" if replaced else "refuses", start, key, what)
+            yield self._finding("misreads" if replaced else "refuses", start, key, detail)
         if self.reader in ("webdataset", "ray") and any(
             entry.size for entry, name in zip(read, spelled, strict=True) if name == b"__bad__"
         ):
-            what = f"{self.reader} drops {show(key)}, which has the field '__bad__'"
-            yield self._finding("misreads", start, key, what)
+            detail = f"{self.reader} drops {show(key)}, which has the field '__bad__'"
+            yield self._finding("misreads", start, key, detail)
         if self.reader == "webdataset" and len(set(spelled)) < len(set(names)):
             equal = {name for name in names if spelled.count(name.lower()) > 1}
-            what = f"{show(key)} has {listed(equal)}, which are one field for webdataset"
-            yield self._finding("refuses", start, key, what, "rename one: tarkit cat -f 'NEW:OLD ...'")
+            detail = f"{show(key)} has {listed(equal)}, which are one field for webdataset"
+            yield self._finding("refuses", start, key, detail, "rename one: tarkit cat -f 'NEW:OLD ...'")
         if self.reader == "ray":
             yield from self._ray(key, start, names)
         if self.reader == "hf":
@@ -179,13 +179,13 @@ class ReaderRules:
     def closed(self, samples: int) -> Iterator[Finding]:
         """Yield findings about the whole shard."""
         if self._global_header is not None and self.reader != "dali":
-            what = f"Python's tarfile, which {self.reader} uses, fails at a global header that no entry follows"
-            yield self._finding("refuses", self._global_header, None, what, "tarkit check SHARD --fix COPY")
+            detail = f"Python's tarfile, which {self.reader} uses, fails at a global header that no entry follows"
+            yield self._finding("refuses", self._global_header, None, detail, "tarkit check SHARD --fix COPY")
         if self._contents is not None:
             yield from self._contents.closed()
         if self._decoded:
-            what = f"ray decodes {listed(self._decoded)}, unless decoder=None: such contents are not checked"
-            yield Finding("reader-unchecked", self.shard, None, None, what, "note")
+            detail = f"ray decodes {listed(self._decoded)}, unless decoder=None: such contents are not checked"
+            yield Finding("reader-unchecked", self.shard, None, None, detail, "note")
         if samples == 0 and not self._keyless_sample:
             refused = {"dali": "wds2idx", "energon": "energon", "hf": "" if self.index else "hf, as the first one,"}
             if reader := refused.get(self.reader):
@@ -207,8 +207,8 @@ class ReaderRules:
             if last in _RAY_DECODES and not name.startswith(b"__"):
                 self._decoded.add(name)
             elif last in _RAY_REFUSES and not name.startswith(b"__"):
-                what = f"ray refuses to decode the field {show(name)} of {show(key)}, which may run code"
-                yield self._finding("refuses", start, key, what, "read_webdataset(..., decoder=None) reads bytes")
+                detail = f"ray refuses to decode the field {show(name)} of {show(key)}, which may run code"
+                yield self._finding("refuses", start, key, detail, "read_webdataset(..., decoder=None) reads bytes")
 
     def _hf(self, key: bytes, start: int, names: frozenset[bytes]) -> Iterator[Finding]:
         if self.index:  # columns are those of the first shard
@@ -219,11 +219,13 @@ class ReaderRules:
         elif names != self._columns:
             lacks, more = self._columns - names, names - self._columns
             words = [f"lacks {listed(lacks)}"] * bool(lacks) + [f"has the additional {listed(more)}"] * bool(more)
-            what = f"{show(key)} {' and '.join(words)}, compared with the first sample"
+            detail = f"{show(key)} {' and '.join(words)}, compared with the first sample"
             if self._seen <= FIRST:
-                yield self._finding("refuses", start, key, f"{what}: hf requires the same fields in the first {FIRST}")
+                yield self._finding(
+                    "refuses", start, key, f"{detail}: hf requires the same fields in the first {FIRST}"
+                )
             elif more:
-                yield self._finding("misreads", start, key, f"{what}: hf has no column for it")
+                yield self._finding("misreads", start, key, f"{detail}: hf has no column for it")
 
     def _dali(self, entry: Entry, key: bytes | None) -> Iterator[Finding]:
         name, start = entry.name, entry.start
@@ -259,10 +261,10 @@ class ReaderRules:
             parts = split_name(entry.name)
             if parts is not None and not header[:100].partition(b"\0")[0].endswith(b"." + parts[1]):
                 wrong.append((entry, "without an index DALI does not find the field, named in a PAX header, of"))
-        for misplaced, what in wrong:
+        for misplaced, detail in wrong:
             if misplaced.type in _READ:
                 key, repair = key_of(misplaced), "tarkit index --format dali"
-                yield self._finding("misreads", misplaced.start, key, f"{what} {show(misplaced.name)}", repair)
+                yield self._finding("misreads", misplaced.start, key, f"{detail} {show(misplaced.name)}", repair)
 
     def _by_tarfile(self, entry: Entry, headers: bytes) -> Iterator[Finding]:
         """Yield a finding if Python's tarfile, which the reader uses, has another name for an entry."""
@@ -278,12 +280,12 @@ class ReaderRules:
             member = None
         name = b"" if member is None else member.name.encode("utf-8", "surrogateescape")
         if name != entry.name.rstrip(b"/") and self._taken(name) != self._taken(entry.name):
-            what = f"Python's tarfile, which {self.reader} uses, reads {show(name)}, not {show(entry.name)}"
+            detail = f"Python's tarfile, which {self.reader} uses, reads {show(name)}, not {show(entry.name)}"
             yield self._finding(
                 "misreads",
                 entry.start,
                 key_of(entry),
-                what,
+                detail,
                 "pack the files again: tarkit extract, then tarkit shard",
             )
 

@@ -16,10 +16,10 @@ from tarkit.streams.text import file_label, open_file, parse_file
 GROUP_ROWS, GROUP_BYTES = 8192, 16 << 20  # limits of a row group
 
 
-def load_pyarrow(what: str) -> tuple[Any, Any]:
-    """Return the libraries pyarrow and pyarrow.parquet, which `what` needs. Raises MissingLibrary."""
-    pyarrow = load_library("pyarrow", what, "pyarrow", "parquet")
-    return pyarrow, load_library("pyarrow.parquet", what, "pyarrow", "parquet")
+def load_pyarrow(purpose: str) -> tuple[Any, Any]:
+    """Return the libraries pyarrow and pyarrow.parquet, which `purpose` needs. Raises MissingLibrary."""
+    pyarrow = load_library("pyarrow", purpose, "pyarrow", "parquet")
+    return pyarrow, load_library("pyarrow.parquet", purpose, "pyarrow", "parquet")
 
 
 class PyarrowFile(io.RawIOBase):
@@ -69,9 +69,9 @@ def parquet_pieces(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[b
             try:
                 arrays.append(pyarrow.array([_fitted(cell, kind) for cell in cells], getattr(pyarrow, kind)()))
             except (ValueError, TypeError, pyarrow.ArrowException):
-                what = f"column {show(column.head)}: a value in rows {done + 1} to {done + len(group)} is not"
+                message = f"column {show(column.head)}: a value in rows {done + 1} to {done + len(group)} is not"
                 hint = f"{spell('format', 'jsonl')} takes values of any type"
-                raise TarkitError(f"{what} {kind}, the type of the first rows", hint) from None
+                raise TarkitError(f"{message} {kind}, the type of the first rows", hint) from None
         table = pyarrow.table(arrays, names=[column.head for column in columns])
         writer = writer or parquet.ParquetWriter(file, table.schema, compression="zstd")
         writer.write_table(table)

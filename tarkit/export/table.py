@@ -71,9 +71,9 @@ class TableOptions(Options):
             return self.format
         name = output.location.text.lower()
         if output.location.kind == "path" and name.endswith(OTHERS):
-            what = f"{output.location.name}: tables of this format are not written"
+            message = f"{output.location.name}: tables of this format are not written"
             hint = f"the suffix is .tsv, .csv, .jsonl, .json, .yaml or .parquet; or give {spell('format')}"
-            raise Usage(what, hint)
+            raise Usage(message, hint)
         return next((form for form in SUFFIXES if name.endswith(SUFFIXES[form])), "tsv")
 
 

@@ -129,9 +129,9 @@ def _object(members: dict[str, Any]) -> bytes:
         raise _unwritable(members, "a value that is nested too deeply") from None
 
 
-def _unwritable(members: dict[str, Any], what: str) -> TarkitError:
+def _unwritable(members: dict[str, Any], reason: str) -> TarkitError:
     """Return the error for a row that cannot be written; its first cell, by default the key, identifies it."""
-    return TarkitError(f"the row of {show(str(next(iter(members.values()), '')))} has {what}")
+    return TarkitError(f"the row of {show(str(next(iter(members.values()), '')))} has {reason}")
 
 
 def _yaml(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:

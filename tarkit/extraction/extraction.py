@@ -141,9 +141,9 @@ class Extraction:
                     break
                 continue
             if entry.sparse:
-                what = f"{show(entry.name)} is a sparse file, stored without its holes"
+                message = f"{show(entry.name)} is a sparse file, stored without its holes"
                 hint = "extract it with GNU tar"
-                if self.policy.apply(Problem("sparse-entry", sample.source.name, entry.start, what, hint)) == "drop":
+                if self.policy.apply(Problem("sparse-entry", sample.source.name, entry.start, message, hint)) == "drop":
                     good = False
                     break
                 continue
@@ -165,8 +165,8 @@ class Extraction:
             if target == parts or not target:
                 raise Unsafe(f"{show(entry.name)} is a hard link to itself")
         elif entry.type not in _FILES and not _is_directory(entry) and not entry.sparse:
-            what = _REFUSED.get(entry.type, f"an entry of the unknown type {show(entry.type)}")
-            raise Unsafe(f"{show(entry.name)} is {what}, which is not extracted")
+            words = _REFUSED.get(entry.type, f"an entry of the unknown type {show(entry.type)}")
+            raise Unsafe(f"{show(entry.name)} is {words}, which is not extracted")
         return parts
 
     def _check_path(self, sample: TarSample, entry: Entry, parts: list[bytes]) -> None:
@@ -177,8 +177,8 @@ class Extraction:
             TarkitError: the path is reserved.
         """
         if entry.type == block.HARD_LINK and not self._written.get(hash(b"/".join(components(entry.link)))):
-            what = f"{show(entry.name)} is a hard link to {show(entry.link)}, which was not extracted before it"
-            raise Problem("unsafe-name", sample.source.name, entry.start, what)
+            message = f"{show(entry.name)} is a hard link to {show(entry.link)}, which was not extracted before it"
+            raise Problem("unsafe-name", sample.source.name, entry.start, message)
         if parts[:-1] != self._parent:
             self._check_parents(sample, entry, parts)
             self._parent = parts[:-1]
@@ -188,16 +188,16 @@ class Extraction:
             raise TarkitError(f"{show(entry.name)} has the path of the report")
         number = hash(b"/".join(parts))
         if number in self._written:
-            what = f"{show(entry.name)} would be written twice, an earlier entry has this name"
-            raise Problem("duplicate-entry", sample.source.name, entry.start, what, "extract to several directories")
+            message = f"{show(entry.name)} would be written twice, an earlier entry has this name"
+            raise Problem("duplicate-entry", sample.source.name, entry.start, message, "extract to several directories")
         self._written[number] = entry.type != block.SYMLINK
 
     def _check_parents(self, sample: TarSample, entry: Entry, parts: list[bytes]) -> None:
         """Raise Problem if a parent directory of an entry is an earlier entry, a file or a link."""
         for count in range(1, len(parts)):
             if hash(b"/".join(parts[:count])) in self._written:
-                what = f"{show(entry.name)} is not extracted: {show(b'/'.join(parts[:count]))} is not a directory"
-                raise Problem("unsafe-name", sample.source.name, entry.start, what)
+                message = f"{show(entry.name)} is not extracted: {show(b'/'.join(parts[:count]))} is not a directory"
+                raise Problem("unsafe-name", sample.source.name, entry.start, message)
 
     def _exists(self, sample: TarSample, entry: Entry, parts: list[bytes]) -> bool:
         """Return whether the file of an entry exists. Raises Problem for a path through a link or a file."""

@@ -71,12 +71,12 @@ class _KeySamples:
     def missing(self, hint: str | None = None) -> MissingKey:
         assert self.key is not None
         by_index = self._search.passed_over if self._search is not None else 0
-        what = f"no sample {show(self.key)}: {self.searched}" + (
+        message = f"no sample {show(self.key)}: {self.searched}" + (
             f", {by_index} of them by an index" if by_index else ""
         )
         if (same := other_form(self.others, self.key)) is not None:
             hint = f"{show(same)} is that key {form_words(same)}"
-        return MissingKey(what, hint)
+        return MissingKey(message, hint)
 
     @property
     def searched(self) -> str:
@@ -180,11 +180,11 @@ def _write_content(sample: TarSample, entry: Entry, output: Output, inputs: Sequ
     """Write the content of an entry; raise Usage when the output is one of the inputs."""
     source = sample.source
     if entry.sparse:
-        what = f"{show(entry.name)} is a sparse file, stored without its holes"
-        raise Problem("sparse-entry", source.name, entry.start, what, "extract it with tar, which fills the holes")
+        message = f"{show(entry.name)} is a sparse file, stored without its holes"
+        raise Problem("sparse-entry", source.name, entry.start, message, "extract it with tar, which fills the holes")
     if entry.type in _NO_CONTENT:
-        what = _NO_CONTENT[entry.type].format(show(entry.link))
-        raise TarkitError(f"{source.name}: at {entry.start}: {show(entry.name)} has no content: it is {what}")
+        words = _NO_CONTENT[entry.type].format(show(entry.link))
+        raise TarkitError(f"{source.name}: at {entry.start}: {show(entry.name)} has no content: it is {words}")
     if output.is_terminal and not (entry.size <= SHOWN and _is_text(source.read(entry.data, entry.data + entry.size))):
         output.refuse_terminal(show(entry.name))
     with output.open(inputs) as sink:

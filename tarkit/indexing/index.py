@@ -180,8 +180,8 @@ class ShardIndexes:
                 shards.append(_shard(task, table, scanned))
         if table:
             if (again := wids.repeated_name(shards)) is not None:
-                what = f"{table.name}: {again[0]} and {again[1]} have one base name, by which wids stores its copies"
-                run.warn(f"{what}: it may read one shard for the other; rename the shards")
+                message = f"{table.name}: {again[0]} and {again[1]} have one base name, by which wids stores its copies"
+                run.warn(f"{message}: it may read one shard for the other; rename the shards")
             _check_object(table, self.options.force)
             with open_sink(table.kind, table.path, sync=self.options.fsync, options=table.options) as sink:
                 sink.write(wids.encode_wids(shards))
@@ -359,9 +359,9 @@ def _refuse_other(file: IndexFile) -> None:
     except FileNotFoundError:
         return
     if not good:
-        what = "object" if file.kind == "url" else "file"
+        kind = "object" if file.kind == "url" else "file"
         hint = f"{spell('force')} replaces it"
-        raise TarkitError(f"{file.name}: the {what} exists and is not a {file.format} index", hint)
+        raise TarkitError(f"{file.name}: the {kind} exists and is not a {file.format} index", hint)
 
 
 def _recognises(format: str, file: BinaryIO) -> bool:

@@ -135,10 +135,10 @@ class IndexedDataset(Sequence[Sample]):
         def __getattr__(self, name: str) -> NoReturn:
             """Raise AttributeError: methods of a dataset come before `indexed`, and of these `decode` alone."""
             if name == "decode":
-                what = "decode comes before indexed: tarkit.open(..., decode=True).indexed()"
+                message = "decode comes before indexed: tarkit.open(..., decode=True).indexed()"
             else:
-                what = f"{type(self).__name__!r} object has no attribute {name!r}"
-            raise AttributeError(what, name=name, obj=self)
+                message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(message, name=name, obj=self)
 
     def keys(self) -> list[str]:
         """The keys, in the order of the samples; of a key that comes back, once."""
@@ -161,13 +161,13 @@ class IndexedDataset(Sequence[Sample]):
         sample = next(iter(SampleReader(source, Policy(allow=["all"]), moves=False, pos=start)), None)
         good = sample is not None and (sample.start, sample.stop) == (start, stop)
         if sample is None or not good or (before < start and not _ends(other, start, sample.key)):
-            what = "does not match the index beside it" if by_index else "has changed since its headers were read"
-            raise Unsupported(f"{source.name}: the archive {what}", RENEW if by_index else None)
+            words = "does not match the index beside it" if by_index else "has changed since its headers were read"
+            raise Unsupported(f"{source.name}: the archive {words}", RENEW if by_index else None)
         if by_index and not self._lists(sample.key, number):
-            what = (
+            message = (
                 f"{source.name}: the index beside it does not match: it has another key for {show(sample.key or b'')}"
             )
-            raise Unsupported(what, RENEW)
+            raise Unsupported(message, RENEW)
         self._confirmed = number
         source.close()
         shard.unchanged()
@@ -185,8 +185,10 @@ class IndexedDataset(Sequence[Sample]):
         count = len(self._by_index)
         if not count:
             return MissingKey(f"no sample {show(key)}")
-        what = f"no sample {show(key)}: {count} of {len(self._sources)} shards were looked up in an index beside them"
-        return MissingKey(what, "does it match its shard? tarkit index --verify compares them")
+        message = (
+            f"no sample {show(key)}: {count} of {len(self._sources)} shards were looked up in an index beside them"
+        )
+        return MissingKey(message, "does it match its shard? tarkit index --verify compares them")
 
     def _lists(self, key: bytes | None, number: int) -> bool:
         """Return whether the sample of a number has this key; an index lists each key of its shard once."""
@@ -224,8 +226,8 @@ class _OpenedShard:
         if not isinstance(source, WindowSource):
             if source is not None:
                 source.close()
-            what = f"{location.name}: samples are looked up in plain archives that can be read in any order"
-            raise Unsupported(what, "make a plain file: tarkit cat SHARD -o PLAIN.tar")
+            message = f"{location.name}: samples are looked up in plain archives that can be read in any order"
+            raise Unsupported(message, "make a plain file: tarkit cat SHARD -o PLAIN.tar")
         state = (source.size, source.version)
         if self._state not in (None, state):
             raise Unsupported(f"{location.name}: the archive has changed since its headers were read", "open it again")
@@ -257,5 +259,7 @@ def _refuse_globals(sample: TarSample) -> None:
         if entry.type == block.PAX_GLOBAL:
             payload = sample.source.read(entry.data, entry.data + entry.size)
             if pax.Overrides.of(pax.parse_decisive(payload)).any:
-                what = f"{sample.source.name}: at {entry.start}: a global PAX header changes the entries that follow it"
-                raise Unsupported(what, "iterate over the dataset")
+                message = (
+                    f"{sample.source.name}: at {entry.start}: a global PAX header changes the entries that follow it"
+                )
+                raise Unsupported(message, "iterate over the dataset")

@@ -47,8 +47,8 @@ def open_shard(location: Location) -> Source:
         return source
     source.close()
     if source.codec is None:
-        what = f"{location.name}: an index needs a server that sends parts of an object"
-        raise Unsupported(what, f"copy it to a file: tarkit cat {quote(location.name)} -o FILE.tar")
+        message = f"{location.name}: an index needs a server that sends parts of an object"
+        raise Unsupported(message, f"copy it to a file: tarkit cat {quote(location.name)} -o FILE.tar")
     codec, plain = codec_by_suffix(location.text), location.text
     while codec is not None and codec_by_suffix(plain):
         plain = os.path.splitext(plain)[0]
@@ -56,9 +56,9 @@ def open_shard(location: Location) -> Source:
     if plain == location.text:
         plain = f"{plain.removesuffix('.tar')}.plain.tar"
     titles = {"zip": "a zip", **{name: form.title for name, form in MESSAGES.items()}}
-    what = titles.get(source.codec, "a compressed archive")
+    form = titles.get(source.codec, "a compressed archive")
     raise Unsupported(
-        f"{location.name}: an index needs offsets in a plain archive, not {what}",
+        f"{location.name}: an index needs offsets in a plain archive, not {form}",
         f"make a plain archive: tarkit cat {quote(location.text)} -o {quote(plain)}",
     )
 
@@ -124,8 +124,8 @@ def _rows(samples: SampleReader, policy: Policy, look: Look | None) -> Iterator[
             if type_ not in REGULAR or not name.startswith(prefix) or name.find(b"/", cut) >= 0:
                 continue
             if real >= 0:
-                what = f"{show(name)} is a sparse file, whose content has no single offset"
-                problem = Problem("sparse-entry", samples.source.name, start, what)
+                message = f"{show(name)} is a sparse file, whose content has no single offset"
+                problem = Problem("sparse-entry", samples.source.name, start, message)
                 good = policy.apply(problem) == "keep" and good
                 continue
             fields.append(IndexedField(name, data, size, start))

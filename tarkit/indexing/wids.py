@@ -65,11 +65,11 @@ def refuse_other_names(source: Source, sample: TarSample) -> None:
         if entry.data - entry.start > block.BLOCK or len(entry.name) > _NAME:
             header = entry.data - block.BLOCK
             if source.read(header, header + _NAME).partition(b"\0")[0] != entry.name:
-                what = f"wids reads the {_NAME} bytes of a name in its last header, and so not {show(entry.name)}"
-                raise Unsupported(f"{subject} {what}", "tarkit cat --rekey makes short keys")
+                words = f"wids reads the {_NAME} bytes of a name in its last header, and so not {show(entry.name)}"
+                raise Unsupported(f"{subject} {words}", "tarkit cat --rekey makes short keys")
         if b"." in entry.name and key_of(entry) is None:
-            what = f"wids makes a sample of {show(entry.name)}, which has no key"
-            raise Unsupported(f"{subject} {what}", "tarkit check --fix leaves it out")
+            words = f"wids makes a sample of {show(entry.name)}, which has no key"
+            raise Unsupported(f"{subject} {words}", "tarkit check --fix leaves it out")
 
 
 def repeated_name(shards: Iterable[IndexedShard]) -> tuple[str, str] | None:
@@ -134,9 +134,9 @@ def faults(index: IndexFile, shards: Sequence[IndexedShard]) -> Iterator[str]:
         if row is None:
             yield f"{path}: {shard.url} is not in the index"
             continue
-        for what, listed, real in (("samples", row.samples, shard.samples), ("bytes", row.size, shard.size)):
+        for unit, listed, real in (("samples", row.samples, shard.samples), ("bytes", row.size, shard.size)):
             if listed not in (real, -1):
-                yield f"{path}: {shard.url}: {listed} {what} in the index, {real} in the shard"
+                yield f"{path}: {shard.url}: {listed} {unit} in the index, {real} in the shard"
         if row.md5 and shard.md5 and row.md5 != shard.md5:
             yield f"{path}: {shard.url}: the MD5 sum differs"
     for url in sorted(rows):

@@ -178,12 +178,12 @@ def _equals_expanded(kind: ValueKind, value: Any, original: bytes) -> bool:
         return kind.equals(value, expand(original))
 
 
-def name_error(field: str, what: str, error: Exception) -> TarkitError:
+def name_error(field: str, failure: str, error: Exception) -> TarkitError:
     """Return an error of a field in one line, with the class of an exception of another library."""
     if isinstance(error, TarkitError):
         return TarkitError(f"field {show(field)}: {error}", error.hint)
     text = " ".join(str(error).split())
-    return TarkitError(f"field {show(field)} {what}: {type(error).__name__}{': ' if text else ''}{text}")
+    return TarkitError(f"field {show(field)} {failure}: {type(error).__name__}{': ' if text else ''}{text}")
 
 
 def _encode_other(field: str, value: Any) -> bytes:

@@ -67,5 +67,5 @@ def _check_kept(value: Any, cbor2: Any) -> None:
             raise _not_kept(f"{type(value).__name__}", value, f", but {restored!r}"[:100])
 
 
-def _not_kept(what: str, value: object, detail: str = "") -> TarkitError:
-    return TarkitError(f"CBOR would not give back {what} {value!r:.80}{detail}", "give it as text, or in another form")
+def _not_kept(kind: str, value: object, detail: str = "") -> TarkitError:
+    return TarkitError(f"CBOR would not give back {kind} {value!r:.80}{detail}", "give it as text, or in another form")

@@ -108,12 +108,12 @@ def _bytes_of_value(mode: str) -> int:
 def _check_bits(image: Any, bits: int) -> None:
     """Raise TarkitError for more bits of a channel than the mode of an image has."""
     if bits > 8 and not image.mode.startswith(_DEEP):
-        what = f"frame {image.tell()}, a picture" if image.tell() else "a picture"
-        raise _changed(f"{what} of mode {image.mode} with {bits} bits a channel, which Pillow would cut to 8")
+        message = f"frame {image.tell()}, a picture" if image.tell() else "a picture"
+        raise _changed(f"{message} of mode {image.mode} with {bits} bits a channel, which Pillow would cut to 8")
 
 
-def _changed(what: str) -> TarkitError:
-    return TarkitError(what, f"{spell('decode')} with a function for this field, or None for its bytes")
+def _changed(message: str) -> TarkitError:
+    return TarkitError(message, f"{spell('decode')} with a function for this field, or None for its bytes")
 
 
 def check_form(name: str) -> None:

@@ -34,8 +34,8 @@ def decode(data: bytes) -> list[Any]:
         code, shape = _parse_header(bytes(header))
         dtype = numpy.dtype(code)
         if len(content) != math.prod(shape) * dtype.itemsize:
-            what = f"an array of {code}, {shape}, has {len(content)} bytes"
-            raise TarkitError(f"{what}, not {math.prod(shape) * dtype.itemsize}")
+            message = f"an array of {code}, {shape}, has {len(content)} bytes"
+            raise TarkitError(f"{message}, not {math.prod(shape) * dtype.itemsize}")
         arrays.append(numpy.frombuffer(content, dtype.newbyteorder("<")).reshape(shape).astype(dtype))
     return arrays
 
@@ -51,8 +51,8 @@ def encode(name: str, value: Any) -> bytes:
         refuse_mask(array)
         code = f"{array.dtype.kind}{array.dtype.itemsize}"
         if code not in _TYPES:
-            what = f"tenbin has no arrays of {array.dtype}, only float16 to float64, int8 to int64, uint8 to uint64"
-            raise TarkitError(what, "astype() makes one of another type; npy holds all types")
+            message = f"tenbin has no arrays of {array.dtype}, only float16 to float64, int8 to int64, uint8 to uint64"
+            raise TarkitError(message, "astype() makes one of another type; npy holds all types")
         if array.ndim > _MOST_DIMENSIONS:
             raise TarkitError(f"tenbin has at most {_MOST_DIMENSIONS} dimensions, and this array {array.ndim}")
         header = struct.pack(f"<8s8sq{array.ndim}q", code.encode(), b"", array.ndim, *array.shape)

@@ -30,8 +30,8 @@ def decode(data: bytes, pickles: bool = False) -> Any:
     except pickle.UnpicklingError as error:
         if pickles:
             raise
-        what = "it is damaged, or has other objects than tensors, numbers, str, list, tuple and dict"
-        raise TarkitError(what, f"{spell('allow_pickle')} reads all objects, which can run any code") from error
+        message = "it is damaged, or has other objects than tensors, numbers, str, list, tuple and dict"
+        raise TarkitError(message, f"{spell('allow_pickle')} reads all objects, which can run any code") from error
 
 
 def encode(name: str, value: Any, pickles: bool = False) -> bytes:

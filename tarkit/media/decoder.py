@@ -153,5 +153,5 @@ def _check_rule(rule: DecodeRule) -> None:
     if isinstance(rule, str):
         pictures.check_form(rule)
     elif not (rule is None or isinstance(rule, bool) or callable(rule)):
-        what = "a function of bytes, True, None, or the name of a form of pictures"
-        raise TypeError(f"a rule of decode is {what}, not {type(rule).__name__}")
+        words = "a function of bytes, True, None, or the name of a form of pictures"
+        raise TypeError(f"a rule of decode is {words}, not {type(rule).__name__}")

@@ -16,8 +16,8 @@ _LIBRARIES = {  # module: the library, and the extra of tarkit that installs it
 }
 
 
-def media_library(module: str, what: str, *, encode: bool = False, extra: str = "") -> Any:
-    """Return a module, to decode or to encode `what`. Raises MissingLibrary if it is not installed."""
+def media_library(module: str, content: str, *, encode: bool = False, extra: str = "") -> Any:
+    """Return a module, to decode or to encode `content`. Raises MissingLibrary if it is not installed."""
     library, usual = _LIBRARIES[module]
-    purpose = f"to encode {what}" if encode else f"{spell('decode')} of {what}"
+    purpose = f"to encode {content}" if encode else f"{spell('decode')} of {content}"
     return load_library(module, purpose, library, extra or usual)

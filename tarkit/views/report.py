@@ -220,12 +220,12 @@ def _histograms(total: Census) -> Iterator[Section]:
 
 def _spread(shards: Sequence[Census]) -> Section:
     rows: list[Sequence[Cell]] = []
-    for what in ("samples", "entries", "size", "content"):
-        ordered = sorted(shards, key=lambda shard: getattr(shard, what))
-        values = [getattr(shard, what) for shard in ordered]
+    for measure in ("samples", "entries", "size", "content"):
+        ordered = sorted(shards, key=lambda shard: getattr(shard, measure))
+        values = [getattr(shard, measure) for shard in ordered]
         three = (values[0], mean_of(values[(len(values) - 1) // 2], values[len(values) // 2]), values[-1])
-        shown = map(amount if what in ("size", "content") else number, three)
-        rows.append(("bytes" if what == "size" else what, *shown, ordered[0].name, ordered[-1].name))
+        shown = map(amount if measure in ("size", "content") else number, three)
+        rows.append(("bytes" if measure == "size" else measure, *shown, ordered[0].name, ordered[-1].name))
     heads = ("per shard", "min", "median", "max", "shard with min", "shard with max")
     even = len({shard.samples for shard in shards}) == 1
     return Section("Shards", heads, rows, "all shards have the same number of samples" if even else "")

@@ -380,14 +380,14 @@ def _cells(image: Image | None, y: int, colors: Colors, columns: int) -> str:
     return "".join(out) + ("" if colors == "none" else "\x1b[0m") + " " * (columns - width)
 
 
-def _color(what: int, rgb: bytes, colors: Colors) -> str:
+def _color(layer: int, rgb: bytes, colors: Colors) -> str:
     red, green, blue = rgb
     if colors == "truecolor":
-        return f"{what};2;{red};{green};{blue}"
+        return f"{layer};2;{red};{green};{blue}"
     low, high = min(rgb), max(rgb)
     if high - low < 12 and 8 <= low <= 238:  # the 24 greys are finer than the cube
-        return f"{what};5;{232 + min(23, (low - 8) // 10 + ((low - 8) % 10 > 4))}"
-    return f"{what};5;{16 + 36 * _level(red) + 6 * _level(green) + _level(blue)}"
+        return f"{layer};5;{232 + min(23, (low - 8) // 10 + ((low - 8) % 10 > 4))}"
+    return f"{layer};5;{16 + 36 * _level(red) + 6 * _level(green) + _level(blue)}"
 
 
 def _level(value: int) -> int:
