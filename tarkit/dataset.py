@@ -502,6 +502,7 @@ class Dataset(Chain):
         *,
         multi: bool = False,
         keep_dir: bool = False,
+        add_log: str | None = None,
         **options: Unpack[WorkOptions],
     ) -> Self:
         """Run a shell command for each sample, in a directory where its fields are the files `sample.FIELD`.
@@ -514,6 +515,7 @@ class Dataset(Chain):
             command: the command.
             multi: it makes many samples, of files `sample-000000.FIELD`.
             keep_dir: leave the directories of the samples, in the `tmpdir` of `tarkit.open`.
+            add_log: a field for what the command prints: `COMMAND > sample.FIELD 2>&1`. Not with `multi`.
             options: see `tarkit.WorkOptions`.
 
         >>> import tarkit
@@ -521,10 +523,11 @@ class Dataset(Chain):
         >>> [(sample.key, sample["md5"][:6]) for sample in data]
         [('a/0', b'f97c5d'), ('a/1', b'b8a9f7')]
         """
-        from tarkit.proc.shell import RunCommand
+        from tarkit.proc.shell import RunCommand, logged
         from tarkit.proc.step import parse_work_options
 
         check_text(command=command)
+        command = command if add_log is None else logged(command, add_log, multi)
         how = parse_work_options("proc", options, self.storage)
         return self.then(RunCommand(command=command, multi=multi, keep_dir=keep_dir, **how))
 

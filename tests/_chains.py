@@ -588,7 +588,10 @@ class Chain:
     def proc(self) -> None:
         log = f"log{next(self.number)}"
         items = [replace(item, fields=in_order({**item.fields, log: b"said\n"}, log)) for item in self.items]
-        self._then("proc(echo)", lambda data: data.proc(f"echo said > sample.{log}"), items)
+        if self.draw.random() < 0.5:
+            self._then("proc(add_log)", lambda data: data.proc("echo said", add_log=log), items)
+        else:
+            self._then("proc(echo)", lambda data: data.proc(f"echo said > sample.{log}"), items)
 
 
 def is_value(field: str, data: bytes) -> bool:

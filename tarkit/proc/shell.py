@@ -9,9 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from shlex import quote
 from typing import Self
 
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.options import row
 from tarkit.pipeline.run import CommandOutput, Run
 from tarkit.pipeline.steps import digest
@@ -95,6 +96,14 @@ BATCH = 4  # quick commands that a thread runs before it reports: 2000 x wc on t
 _CHUNK = 1 << 16
 _LONGEST_KEY = 1 << 16
 _POLL = 5.0  # milliseconds between two checks where the system has no pidfd
+
+
+def logged(command: str, field: str, multi: bool = False) -> str:
+    """Return a command whose stdout and stderr are a field of the sample. Raises Usage."""
+    if multi or not field or "/" in field or "\0" in field:
+        reason = "not with multi" if multi else "expected the name of a field"
+        raise Usage(f"{spell('add_log')} {show(field)}: {reason}", "for example log")
+    return f"{{\n{command}\n}} > {quote(f'sample.{field}')} 2>&1"
 
 
 class RunCommand(SampleWork):

@@ -75,6 +75,8 @@ data.write(io.StringIO()) -> Usage: a text file
 data.select(3) -> TypeError: fields=3: a str or a list of str is needed
 data.keys([1, 2]) -> TypeError: keys=[1, 2]: a str or a list of str
 data.sample('x', 1) -> TypeError: share='x': a number is needed, not str
+data.proc('true', add_log='a/b') -> Usage: add_log 'a/b': expected the name
+data.proc('true', add_log='log', multi=True) -> Usage: add_log 'log': not with multi
 data.sample(2, 1) -> Usage: share=2: it is from 0 to 1
 data.slice('a') -> TypeError: start='a': a whole number is needed, not str
 data.slice(0, 'a') -> TypeError: stop='a': a whole number is needed

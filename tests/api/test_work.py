@@ -177,3 +177,16 @@ def test_a_function_is_called_once(write: Callable[[tarkit.Dataset], object], ar
         found = written()
         write(tarkit.open("mapped.tar"))
         assert written() == found
+
+
+def test_what_a_command_prints(archive: Archive) -> None:
+    """The option `add_log` makes a field of stdout and stderr, for any command, with the steps before it applied."""
+    data = tarkit.open(archive({"a.txt": b"1", "a.cls": b"2"})).select("text:txt cls").rekey("x/{key}")
+    command = "cat <<E\n$TARKIT_KEY\nE\necho err >&2 # the end"
+    [sample] = data.proc(command, add_log="log")
+    assert {"key": sample.key, **{field: bytes(sample[field]) for field in sample}} == {
+        "key": "x/a",
+        "text": b"1",
+        "cls": b"2",
+        "log": b"x/a\nerr\n",
+    }
