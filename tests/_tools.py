@@ -36,6 +36,7 @@ from tarkit.cli import app
 from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.streams import files
 from tarkit.streams.command import disown_commands
+from tarkit.streams.copy import Short
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar.block import BLOCK, padding, seal
 from tarkit.tar.header import encode
@@ -182,6 +183,37 @@ class Peeked:
         if stop > len(self.data):
             self.size = len(self.data)
         return memoryview(self.data)[pos:stop]
+
+
+class Log:
+    """A sink in memory that records the calls."""
+
+    fd = None
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.calls: list[str] = []
+
+    def write(self, data: bytes | memoryview) -> None:
+        self.calls.append("write")
+        self.data += data
+
+    def writev(self, pieces: Sequence[bytes]) -> None:
+        self.calls.append("writev")
+        self.data += b"".join(pieces)
+
+    def copy(self, source: int, start: int, stop: int, short: object = None) -> None:
+        self.calls.append("copy")
+        piece = os.pread(source, stop - start, start)
+        self.data += piece
+        if len(piece) < stop - start:
+            raise Short(start + len(piece))
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    def abort(self) -> None:
+        self.calls.append("abort")
 
 
 def on_disk(data: bytes, name: str = "x.tar", offset: int = 0) -> FileSource:

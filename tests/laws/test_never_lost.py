@@ -18,10 +18,9 @@ from tarkit.samples.reader import SampleReader
 from tarkit.streams import source as sources
 from tarkit.tar.writer import EntryWriter
 from tests._feeds import in_turn
+from tests._tools import Log, each_row, stream
 from tests._tools import archive as packed
-from tests._tools import each_row, stream
 from tests.conftest import PAX, Archive, Feed, Link, Run, body, each_feed, entries, tar
-from tests.tar.test_writer import Log
 
 BIG = bytes(range(250)) * 20  # makes a sample large
 
@@ -45,15 +44,6 @@ def test_large_sample_in_concatenated_archives(run: Run, archive: Archive, feed:
     two = [("b.bin", BIG), ("b.cls", b"2"), ("b.txt", BIG), ("c.x", b"3")]
     ran = run("cat", feed(archive(tar(one) + tar(two))), "--allow", "trailing-data")
     assert ran.stdout == tar([*one, *two])
-
-
-@each_feed
-def test_keyless_entries_in_concatenated_archives(run: Run, archive: Archive, feed: Feed) -> None:
-    """Entries without a key, alone in the second archive, belong to the last sample of the first, large or not."""
-    for payload in (b"1", BIG):
-        one, two = [("a.x", b"0"), ("b.bin", payload), ("b.cls", b"2")], [("README", b"r"), ("LICENSE", b"l")]
-        ran = run("cat", feed(archive(tar(one) + tar(two))), "--allow", "trailing-data")
-        assert ran.stdout == tar([*one, *two])
 
 
 def test_large_last_sample_before_other_data(run: Run, archive: Archive) -> None:
@@ -114,14 +104,6 @@ def test_labels_are_not_fields(type: bytes, run: Run, archive: Archive, feed: Fe
     assert run("cat", name, "-R", "n{key}").stdout == tar([label, *((f"n{old}", data) for old, data in rows)])
     ran = run("cat", feed(archive([label, ("k00.cls", b"2")], "no.tar")), "--require", "jpg", exit=1)
     assert "'k00' has no field 'jpg', it has 'cls'" in ran.stderr
-
-
-@each_feed
-def test_directories_of_joined_samples(run: Run, archive: Archive, feed: Feed) -> None:
-    """Two samples that both include their directory can be joined, as one sample may have a directory twice."""
-    one, two = [("d", None), ("d/k.jpg", b"1")], [("d", None), ("d/k.cls", b"2")]
-    names = [feed(archive(one, "1.tar")), feed(archive(two, "2.tar"))]
-    assert run("cat", *names, "--allow", "joined-sample,repeated-key").stdout == tar([*one, *two])
 
 
 @each_row("length", [2, 3, 4])
@@ -190,15 +172,6 @@ def test_steps_of_a_large_sample() -> None:
 
     few, many = (packed([("a.bin", BIG), *((f"a.{n}", b"") for n in range(count))]) for count in (200, 400))
     assert steps(lambda: copy(many)) < 2.5 * steps(lambda: copy(few))
-
-
-def test_problems_of_a_large_sample_count_once() -> None:
-    """A problem of an entry of a large sample is counted once, for any number of entries after it."""
-    policy = Policy(allow=["duplicate-entry"])
-    rows = [("a.bin", BIG), ("a.x", b""), ("a.x", b""), *((f"a.{n}", b"") for n in range(9))]
-    for sample in SampleReader(stream(packed(rows)), policy):
-        sample.complete()
-    assert policy.counts["duplicate-entry"] == 1
 
 
 def test_steps_between_large_samples() -> None:

@@ -89,12 +89,6 @@ def test_shards_that_are_drawn() -> None:
     assert len(set(others)) == 4
 
 
-def test_the_buffer() -> None:
-    """0 to 11 through a buffer of 4, initial 2, seed 0: 1 2 0 4 7 8 6 10 9 11 5 3, as in webdataset."""
-    buffer = ShuffleBuffer[int](4, 2, buffer_random(0, 0, WorkerPlace()))
-    assert list(buffer.shuffle(iter(range(12)))) == [1, 2, 0, 4, 7, 8, 6, 10, 9, 11, 5, 3]
-
-
 def test_each_worker_and_epoch_has_other_random_numbers() -> None:
     """The first worker has those of webdataset's detshuffle."""
     assert buffer_random(3, 4, WorkerPlace()).random() == Random(7).random()

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tarkit.errors import TarkitError
+from tarkit.errors import MissingLibrary, TarkitError
 from tarkit.media.coding import Coded, Coder
+from tarkit.media.decoder import parse_decode
 from tests._tools import each_row
 
 numpy = pytest.importorskip("numpy")
@@ -306,18 +307,28 @@ def test_pickles_only_when_allowed() -> None:
 
 
 @each_row(
-    ("module", "field", "said", "hint"),
+    ("module", "field", "needed", "extra"),
     [
-        ("PIL", "jpg", "decode of pictures needs Pillow, which is not installed", "pip install 'tarkit[images]'"),
-        ("numpy", "npy", "decode of arrays needs numpy, which is not installed", "pip install 'tarkit[numpy]'"),
+        ("PIL", "jpg", "pictures needs Pillow", "images"),
+        ("numpy", "npy", "arrays needs numpy", "numpy"),
+        ("numpy", "ten", "arrays needs numpy", "numpy"),
+        ("msgpack", "mp", "msgpack needs msgpack", "msgpack"),
+        ("cbor2", "cbor", "CBOR needs cbor2", "cbor"),
+        ("soundfile", "wav", "sound needs soundfile", "sound"),
+        ("torch", "pth", "pth needs torch", "torch"),
     ],
 )
-def test_without_a_library(module: str, field: str, said: str, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the library, the hint the extra to install."""
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(TarkitError) as raised:
-        Coder().decode(field, b"x")
-    assert (str(raised.value), raised.value.hint) == (said, hint)
+def test_without_a_library(module: str, field: str, needed: str, extra: str) -> None:
+    """The error names the library and says whether it decodes or encodes, the hint the extra to install."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, module, None)
+        decoder = parse_decode(True)
+        assert decoder.decode("cls", b"3") == 3
+        for what, call, value in (("decode of", decoder.decode, b"x"), ("to encode", Coder().encode, 1)):
+            with pytest.raises(MissingLibrary) as raised:
+                call(field, value)
+            assert str(raised.value) == f"{what} {needed}, which is not installed"
+            assert raised.value.hint == f"pip install 'tarkit[{extra}]'"
 
 
 def test_two_fields_that_decode_to_one_object() -> None:

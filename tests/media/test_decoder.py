@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
-import sys
 from typing import Any
 
 import pytest
@@ -154,26 +153,3 @@ def test_names_of_forms() -> None:
     with pytest.raises(Usage, match="decode has no form of pictures 'RGB'") as raised:
         parse_decode({"jpg": "RGB"})
     assert "torchrgb8" in str(raised.value.hint)
-
-
-@each_row(("module", "how", "extra"), [("PIL", True, "images"), ("numpy", "rgb", "numpy"), ("torch", "torch", "torch")])
-def test_without_a_library(module: str, how: Any, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A decoder is made without the libraries; to decode is an error that names the extra."""
-    data = picture()
-    with monkeypatch.context() as patched:
-        patched.setitem(sys.modules, module, None)
-        decoder = parse_decode(how)
-        assert decoder.decode("cls", b"3") == 3
-        with pytest.raises(TarkitError, match="which is not installed") as raised:
-            decoder.decode("png", data)
-    assert raised.value.hint == f"pip install 'tarkit[{extra}]'"
-
-
-def test_any_number_of_names() -> None:
-    """What is remembered of names is bounded."""
-    decoder = parse_decode(True)
-    for number in range(5000):
-        assert decoder.decode(f"x.{number}", b"3") == b"3"
-        assert decoder.decode(f"{number}.cls", b"3") == 3
-    assert len(decoder._functions) <= 1000
-    assert len(decoder.coder._kinds) <= 1000

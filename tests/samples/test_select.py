@@ -85,14 +85,6 @@ def test_select(settings: dict[str, Any], expected: str) -> None:
     assert chosen(Select(**settings), "a b - c d e") == expected
 
 
-def test_all() -> None:
-    """`all` tells in advance whether a selection changes anything."""
-    assert Select().all
-    assert Select(seed=3).all
-    assert not any(Select(**{name: 1}).all for name in ("sample", "count"))
-    assert not Select(match="").all
-
-
 def test_keys_found() -> None:
     """A key counts as found when its sample is read, after --match and before --slice."""
     keys = KeyList("list", frozenset((b"a", b"b", b"c", b"x")))

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from tarkit.samples.validate import NameChecks
 from tarkit.tables.recipe import MalformedRow
-from tests._tools import each_row
 
 NAMES = st.lists(st.text("ab./\0", max_size=8).map(str.encode), min_size=1, max_size=4)
 COMMON = st.lists(
@@ -48,29 +47,3 @@ def test_accepted() -> None:
     for again in (b"a.x", b"a.y", b"d/b.png"):
         assert not names.accept([b"e.x", again])
     assert facts(names) == (3, b"d/b", b"a")
-
-
-ODD = [
-    b"",
-    b"a",
-    b".a",
-    b"d/.a",
-    b"d/a",
-    b"/a.x",
-    b"d/",
-    b"a.b/",
-    b"../a.x",
-    b"d/../a.x",
-    b"a\0b.x",
-    b"\0",
-    b"d.1/a.x",
-    b"a.x/y",
-]
-
-
-@each_row("name", ODD)
-def test_left_to_check(name: bytes) -> None:
-    """Names that are bad, without a key or below a directory with a dot are looked at one by one, wherever they are."""
-    others = [b"b.x", b"c.x"]
-    for at in range(3):
-        assert not NameChecks().accept([*others[:at], name, *others[at:]])

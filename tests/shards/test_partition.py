@@ -12,17 +12,10 @@ from hypothesis import strategies as st
 
 from tarkit.errors import TarkitError
 from tarkit.shards import partition as strata
-from tarkit.shards.partition import ByClass, ByHash, Part, parse_parts, place
+from tarkit.shards.partition import ByClass, ByHash, Part, parse_parts
 from tests._tools import each_row
 
 # seed, key, the first eight bytes of SHA-256(SEED NUL KEY); these must never change
-HASHES = [
-    ("", "", "6e340b9cffb37a98"),
-    ("", "a", "022a6979e6dab7aa"),
-    ("s", "n/a", "d051d67f4f2d579d"),
-    ("salt", "train/0001", "e31ac2391e9f5797"),
-]
-
 # the part in train=0.9,val=0.1 and in five folds, without and with a seed; these must never change
 GOLDEN = {
     "0": "0 0 4 0",
@@ -35,12 +28,6 @@ GOLDEN = {
     "éa": "0 0 2 1",
     "patient-17": "0 0 2 0",
 }
-
-
-@each_row(("seed", "key", "expected"), HASHES)
-def test_hashes(seed: str, key: str, expected: str) -> None:
-    """The hash has these golden vectors."""
-    assert f"{place(seed.encode(), key.encode()):016x}" == expected
 
 
 @each_row(("key", "expected"), GOLDEN.items())
@@ -69,11 +56,6 @@ def test_shares(text: str, expected: dict[str, Fraction]) -> None:
     assert dict(parse_parts(text)) == expected
 
 
-def test_equal_parts() -> None:
-    assert parse_parts("3") == parse_parts("fold-0=1/3,fold-1=1/3,fold-2=1/3")
-    assert [part.name for part in parse_parts("11")][::10] == ["fold-00", "fold-10"]
-
-
 @settings(max_examples=20)
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=8), st.binary())
 def test_the_hash_determines_the_part(weights: list[int], key: bytes) -> None:
@@ -83,15 +65,6 @@ def test_the_hash_determines_the_part(weights: list[int], key: bytes) -> None:
     u = int(sha256(b"s\0" + key).hexdigest()[:16], 16)
     before = sum(weights[:number])
     assert before * 2**64 // sum(weights) <= u < (before + weights[number]) * 2**64 // sum(weights)
-
-
-def test_a_new_part_takes_samples_from_one_part_only() -> None:
-    keys = [b"%d" % number for number in range(2000)]
-    two, three = (ByHash(parse_parts(text)) for text in ("train=0.8,val=0.2", "train=0.8,val=0.1,test"))
-    pairs = {(two.part_of(key), three.part_of(key)) for key in keys}
-    assert pairs == {(0, 0), (1, 1), (1, 2)}
-    shares = [sum(three.part_of(key) == part for key in keys) for part in range(3)]
-    assert all(abs(have - want) < 4 * (2000 * 0.25) ** 0.5 for have, want in zip(shares, (1600, 200, 200), strict=True))
 
 
 # ---- classes

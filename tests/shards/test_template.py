@@ -1,6 +1,5 @@
 """Names and sizes of shards: shards/template.py and shards/limits.py, with the examples of ishard."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.errors import TarkitError, Usage
-from tarkit.pipeline.template import ShardTemplate, Span, parse_template, refuse_template
+from tarkit.pipeline.template import parse_template, refuse_template
 from tarkit.shards.limits import parse_size
 from tests._tools import each_row
 
@@ -56,17 +55,6 @@ def test_sizes(text: str, expected: int | str) -> None:
     except Usage as error:
         result = str(error)
     assert result == expected
-
-
-@each_row(("text", "fine"), [("511", False), ("0.4K", False), ("512", True), ("1K", True)])
-def test_a_size_that_may_be_a_count(text: str, fine: bool) -> None:
-    assert parse_size(text) < 10_000
-    if fine:
-        assert parse_size(text, count_option="-c") == parse_size(text)
-    else:
-        with pytest.raises(Usage) as caught:
-            parse_size(text, count_option="-c")
-        assert caught.value.hint == f"was -c {text} meant?"
 
 
 @settings(max_examples=25)
@@ -138,18 +126,6 @@ def test_templates(text: str, names: str, count: int | None) -> None:
     assert [template.matches(name) for name in expected] == list(range(len(expected)))
     if count is not None:
         assert template.matches(template.name(count - 1)) == count - 1
-
-
-def test_last_names_of_the_examples() -> None:
-    assert parse_template("prefix-{0000..4096..8}-suffix").name(512) == "prefix-4096-suffix"
-    at = parse_template("p-@00001-gap-@100-s")
-    assert [at.name(index) for index in (100, 101, 201)] == [
-        "p-00000-gap-100-s",
-        "p-00001-gap-000-s",
-        "p-00001-gap-100-s",
-    ]
-    assert parse_template("{08..100}").name(92) == "100"
-    assert parse_template("%06d").name(1_000_000) == "1000000"
 
 
 WRONG: list[tuple[str, str]] = [
@@ -286,14 +262,6 @@ def test_a_printf_name_determines_its_index(index: int, width: int) -> None:
     assert template.matches(template.name(index)) == index
 
 
-@settings(max_examples=25)
-@given(st.integers(0, 50), st.integers(1, 5), st.integers(1, 20), st.integers(0, 4))
-def test_length_of_numbers(start: int, step: int, total: int, width: int) -> None:
-    span = Span(start, step, total, width)
-    lengths = {len(span.text(position)) for position in range(total)}
-    assert span.length == (lengths.pop() if len(lengths) == 1 else None)
-
-
 def touch(directory: Path, names: str) -> None:
     for name in names.split(" "):
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
@@ -318,22 +286,3 @@ def test_existing(text: str, expected: list[tuple[int, str]], here: Path) -> Non
     (here / "out-000010.tar").unlink()
     (here / "out-000010.tar").symlink_to("nowhere")
     assert parse_template(text).existing() == expected
-
-
-def test_existing_is_one_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    touch(tmp_path, " ".join(f"s-{number}.tar" for number in range(100)))
-    template = parse_template(f"{tmp_path}/s-%d.tar")
-    monkeypatch.delattr(os, "stat")
-    monkeypatch.delattr(os, "lstat")
-    assert [index for index, _ in template.existing()] == list(range(100))
-
-
-def test_a_file_instead_of_a_directory(tmp_path: Path) -> None:
-    touch(tmp_path, "f")
-    with pytest.raises(NotADirectoryError):
-        parse_template(f"{tmp_path}/f/%d").existing()
-
-
-def test_template_keeps_its_text() -> None:
-    template: ShardTemplate = parse_template("d/out.tar")
-    assert (template.text, template.directory) == ("d/out.tar", "d/")

@@ -18,7 +18,7 @@ from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.sorting import encoding
-from tarkit.sorting.keys import Disorder, OrderFile, SortKey, check_order
+from tarkit.sorting.keys import OrderFile, SortKey
 from tarkit.streams.ranges import HeldRange
 from tests._tools import archive, each_row
 from tests.conftest import Content, Link, Members, tar
@@ -160,10 +160,6 @@ ORDERS: list[tuple[dict[str, Any], Members, str]] = [
         "img img1a img009 img9 img10",
     ),
     ({"type": "int"}, {f"{key}.x": b"" for key in ("10", "9", "0011", "-1")}, "-1 9 10 0011"),
-    # dSort, DS-ALG-4
-    ({"fields": ["cls"], "type": "int"}, {"a.cls": b"10", "b.cls": b"9", "c.cls": b"-1"}, "c b a"),
-    ({"fields": ["cls"], "type": "int", "reverse": True}, {"a.cls": b"10", "b.cls": b"9", "c.cls": b"-1"}, "a b c"),
-    ({"fields": ["cls"], "type": "str"}, {"a.cls": b"10", "b.cls": b"9", "c.cls": b"-1"}, "c a b"),
     ({"fields": ["x"], "type": "int"}, contents(b"12\n", b" 3 ", b"+4", b"-0", b"0"), "d e b c a"),
     ({"fields": ["x"], "type": "int"}, contents(b"1" * 5000, b"2" * 4999, b"-" + b"1" * 5000), "c b a"),
     (
@@ -330,17 +326,6 @@ def test_sparse_files(name: str) -> None:
     assert order(data, SortKey([field]), left).split() == [each for each in everything.split() if each != key.decode()]
 
 
-def test_entries_without_key_come_first() -> None:
-    """In either direction, by whatever one sorts."""
-    for key in (SortKey(), SortKey(reverse=True), SortKey(["x"])):
-        [alone] = samples([("d", None), ("README", b"")])
-        [sample] = samples({"a.x": b""})
-        first, then = key(alone), key(sample)
-        assert first is not None
-        assert then is not None
-        assert first < then
-
-
 # ---- lists of keys
 
 
@@ -367,24 +352,3 @@ def test_bad_order_files(content: bytes | None, message: str, tmp_path: Path) ->
         (tmp_path / "list").write_bytes(content)
     with pytest.raises(TarkitError, match=message):
         OrderFile(str(tmp_path / "list"))
-
-
-# ---- --check-only
-
-
-@each_row(
-    ("keys", "settings", "expected"),
-    [
-        ("a b c", {}, None),
-        ("a a/b b", {}, None),
-        ("", {}, None),
-        ("c b a", {"reverse": True}, None),
-        ("a c b d", {}, Disorder(2, "in.tar", 1024, b"c", b"b")),
-        ("a b a", {}, Disorder(2, "in.tar", 1024, b"b", b"a")),
-        ("10 9", {"type": "int"}, Disorder(1, "in.tar", 512, b"10", b"9")),
-        ("9 10", {"type": "int"}, None),
-    ],
-)
-def test_check_order(keys: str, settings: dict[str, Any], expected: Disorder | None) -> None:
-    """The first pair that is not in order is returned."""
-    assert check_order(samples([(f"{key}.x", b"") for key in keys.split()]), SortKey(**settings)) == expected

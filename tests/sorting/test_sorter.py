@@ -5,12 +5,11 @@ from __future__ import annotations
 import gc
 import itertools
 import os
-import random
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,17 +20,14 @@ from hypothesis import strategies as st
 
 from tarkit.dataset import open as open_dataset
 from tarkit.errors import TarkitError, Usage
-from tarkit.pipeline.ranges import KeptSamples, RangeList, key_in, size_of
+from tarkit.pipeline.ranges import KeptSamples
 from tarkit.problems import Policy
 from tarkit.samples import reader
-from tarkit.samples.fields import Fields, parse_fields
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.sorting import memory as memories
-from tarkit.sorting import runs as passes
-from tarkit.sorting import sorter
 from tarkit.sorting.memory import in_place, parse_memory
-from tarkit.sorting.runs import DuplicateKeys, Runs, SeenKeys
+from tarkit.sorting.runs import Runs, SeenKeys
 from tarkit.sorting.sorter import Sorter
 from tarkit.spill import runs as spilled
 from tarkit.streams import source as sources
@@ -39,10 +35,9 @@ from tarkit.streams.location import Location
 from tarkit.streams.ranges import HeldRange
 from tarkit.tar.header import encode
 from tarkit.tar.writer import EntryWriter
-from tests._tools import MARKER, archive, each_row, member, on_disk, stream
+from tests._tools import MARKER, Log, archive, each_row, member, on_disk, stream
 from tests.conftest import Run, entries, tar, tarkit
 from tests.laws.test_laws import archives, grouped, laws, stored
-from tests.tar.test_writer import Log
 
 # ---- laws
 
@@ -129,20 +124,6 @@ def test_a_missing_sample_is_an_error() -> None:
         list(one)
 
 
-def test_a_file_that_is_changed_meanwhile(tmp_path: Path) -> None:
-    """A file that changes between the listing and the copies is an error, since the output may be wrong."""
-    path = tmp_path / "a.tar"
-    path.write_bytes(archive((f"{number:02}.x", b"x") for number in range(9)))
-    source = sources.FileSource(os.open(path, os.O_RDONLY), "a.tar")
-    one = iter(Sorter(iter(SampleReader(source, Policy())), lambda sample, ordinal: sample.key, 1 << 30))
-    assert next(one).key == b"00"
-    with path.open("r+b") as file:
-        file.write(bytes(512))
-    os.utime(path, ns=(1, 2))  # the clock may be coarse
-    with pytest.raises(TarkitError, match=r"a\.tar: the file was changed while it was read"):
-        list(one)
-
-
 def test_samples_in_memory_do_not_stay(tmp_path: Path) -> None:
     """Samples that code of the user has made go to temporary space, as those of streams do."""
     alive: weakref.WeakSet[HeldRange] = weakref.WeakSet()
@@ -164,7 +145,6 @@ def test_samples_in_memory_do_not_stay(tmp_path: Path) -> None:
     )
     for _ in range(2):
         assert [(sample.key, sample.source.read(sample.start, sample.stop)) for sample in kept.batches()] == found
-    assert len(kept._ranges.files) == 1
 
 
 def test_inputs_in_turn(here: Path) -> None:
@@ -177,71 +157,6 @@ def test_inputs_in_turn(here: Path) -> None:
     ]  # fmt: skip
     with pytest.raises(TarkitError, match="joined-sample"):
         list(open_dataset(["a.tar", "b.tar", "a.tar"], interleave=2).sort())
-    places = RangeList(None)
-    sources = [on_disk(MARKER), on_disk(MARKER)]
-    assert [places.enter(source) for source in sources * 2] == [True, True, False, False]
-    assert (len(places.files), places.here) == (2, 1)
-
-
-def test_without_rank() -> None:
-    """A sample without a rank is checked again when it is complete, and then kept or dropped."""
-    asked: list[bytes | None] = []
-
-    def absent(sample: TarSample) -> bytes | None:
-        asked.append(sample.key)
-        return None if sample.key == b"b" else b"0"
-
-    def rank(sample: TarSample, ordinal: int) -> bytes | None:
-        return sample.key if any(entry.name.endswith(b"x") for entry in sample.entries) else None
-
-    names = ["c.y", "a.x", "b.y", "d.y", "d.x"]
-    for memory in (1 << 30, 3000):
-        asked.clear()
-        one = sorter_of(names, rank, memory, gather=Policy(), absent=absent)
-        assert [sample.key for sample in one] == [b"c", b"a", b"d"]
-        assert asked == [b"b", b"c"]
-        assert (one.taken, one.joined, one.left_out, one.yielded) == (4, 0, 1, 3)
-    one = sorter_of(names, rank)
-    assert [sample.key for sample in one] == [b"a", b"d"]
-    assert (one.taken, one.left_out, one.yielded) == (4, 2, 2)
-
-
-def test_entries_without_key() -> None:
-    """Entries without a key come first, in their order, from anywhere in the input."""
-    data = archive((name, b"") for name in ("b.x", "ONE", "c.x", "a.x", "TWO", "a.y", "d.x", "THREE"))
-    for make in (on_disk, stream):
-        for memory in (1 << 30, 1500):
-            one = Sorter(
-                iter(SampleReader(make(data), Policy())), lambda sample, _: sample.key, memory, gather=Policy()
-            )
-            found = [entry.name for sample in one for entry in sample.entries]
-            assert found == b"ONE THREE a.x TWO a.y b.x c.x d.x".split()
-
-
-def test_ordinals_are_positions_in_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ordinal of a sample is its position in the input, also after samples without rank and stray entries."""
-    monkeypatch.setattr(sorter, "OFTEN", 4)
-    names = ["a.x", "b.-", "c.x", "d.-", "e.x", "f.x", "NOTE", "g.x", "h.x", "i.x", "j.x", "k.x"]
-    samples = SampleReader(on_disk(archive((name, b"") for name in names)), Policy())
-    one = Sorter(islice(samples, 10), lambda sample, _: None if sample.key in b"bd" else b"", 1 << 30)  # type: ignore[operator]
-    one._take_all()
-    found = [(ordinal, key_in(place)) for _, ordinal, place, _ in one._runs]
-    assert found == [(b"abcdefghij".index(key), key) for key in map(bytes, zip(b"acefghij", strict=True))]
-
-
-def test_entries_can_be_read_again() -> None:
-    """Samples have readable entries, whether they are in a file, in memory, in a run, or gathered."""
-    rows = [("a.x", b"1"), ("b.x", b"2" * 600), ("a.y", b"3" * 700), ("c.x", b"4"), ("NOTE", b"5")]
-    for make in (on_disk, stream):
-        for memory in (1 << 30, 1500):
-            samples = SampleReader(make(archive(rows)), Policy(), gather=True)
-            found = []
-            for sample in Sorter(iter(samples), lambda sample, _: sample.key, memory, gather=Policy()):
-                for entry in sample.entries:
-                    found.append((entry.name.decode(), sample.source.read(entry.data, entry.data + entry.size)))
-                assert sample.content == sum(entry.size for entry in sample.entries)
-                assert sample.size == sum(entry.stop - entry.start for entry in sample.entries)
-            assert found == [rows[4], rows[0], rows[2], rows[1], rows[3]]
 
 
 def test_parse_memory() -> None:
@@ -270,21 +185,6 @@ def test_in_place(tmp_path: Path) -> None:
     assert len(said) == 1
 
 
-def test_ranges_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Samples of files are not read before they are written, and neighbours that stay together are one copy."""
-    data = archive((f"{number:02}.x", b"x" * 5000) for number in range(20))
-    source = on_disk(data)
-    reads: list[int] = []
-    monkeypatch.setattr(type(source), "read", lambda self, start, stop: reads.append(start) or data[start:stop])
-    one = Sorter(iter(SampleReader(source, Policy())), lambda sample, ordinal: sample.key, 1 << 30)
-    sink = Log()
-    with EntryWriter(sink) as writer:
-        for sample in one:
-            sample.write(writer)
-    assert reads == []
-    assert sink.calls == ["copy", "write", "close"]
-
-
 @each_row(("size", "inputs", "step"), [(9, 1, 7), (9, 2, 7), (9, 1, 1), (9000, 1, 7), (0, 1, 7)])
 def test_samples_that_are_read_together(size: int, inputs: int, step: int) -> None:
     """Samples have the same bytes and fields, whether they are small, large, neighbours, or of several files."""
@@ -307,26 +207,6 @@ def test_samples_that_are_read_together(size: int, inputs: int, step: int) -> No
 
 
 # ---- parts
-
-
-def test_duplicate_keys() -> None:
-    """Duplicate keys are found with hashes in memory or on disk, in one pass or in parts."""
-    draw = random.Random(3)
-    numbers = [draw.randrange(-5000, 5000) for _ in range(2000)]
-    seen = Counter(numbers)
-    for memory, least in ((1 << 30, 10_000), (1000, 10_000), (1000, 500)):  # 2, 21 and 401 parts
-        twins = DuplicateKeys(memory, None)
-        for number in numbers:
-            twins.add(number)
-            twins.flush()
-        with mock.patch.object(passes, "LEAST_SET", least):
-            marks = twins.marked()
-        assert marks is not None
-        assert [bool(mark) for mark in marks] == [seen[number] > 1 for number in numbers]
-    twins = DuplicateKeys(1 << 30, None)
-    for number in range(1000):
-        twins.add(number)
-    assert twins.marked() is None
 
 
 @given(
@@ -359,28 +239,6 @@ def test_seen_keys(shapes: list[list[int]], ascending: int, memory: int) -> None
     assert not calls or any(key >= following for key, following in pairwise(keys))
 
 
-def test_runs_release_their_files(tmp_path: Path) -> None:
-    """Temporary files have no names, and few of them are open."""
-    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
-    most = 0
-    places = RangeList(str(tmp_path))
-    places.enter(stream(b""))
-    with mock.patch.object(spilled, "MOST_RUNS", 4), mock.patch.object(spilled, "BUFFER", 64):
-        runs = Runs(places, 1000)
-        for number in range(600):
-            rank = b"%04d" % (number * 7 % 600)
-            runs.add(rank, number, places.in_memory(rank, 0, 4), rank)
-            if before and number % 20 == 0:
-                most = max(most, len(os.listdir("/proc/self/fd")) - before)
-        assert runs.on_disk
-        assert os.listdir(tmp_path) == []
-        for _ in range(2):  # it can be read repeatedly
-            found = [(rank, key_in(place), size_of(place), places.sample(place)) for rank, _, place, _ in runs]
-            assert [each[0] for each in found] == [b"%04d" % number for number in range(600)]
-            assert all(rank == key == sample.source.read(0, 4) for rank, key, _, sample in found)
-    assert most < 40
-
-
 def test_a_sorter_is_freed() -> None:
     """A sorter is freed with its last reference, without garbage collection: each of many epochs has one."""
     data = archive([(f"{number}.x", b"1" * 300) for number in range(30)])
@@ -390,23 +248,11 @@ def test_a_sorter_is_freed() -> None:
             for memory in (1 << 30, 1500):
                 one = Sorter(iter(SampleReader(make(data), Policy())), lambda sample, _: sample.key, memory)
                 assert len(list(one)) == 30
-                left = weakref.ref(one._places), weakref.ref(one)
+                left = weakref.ref(one)
                 del one
-                assert [each() for each in left] == [None, None]
+                assert left() is None
     finally:
         gc.enable()
-
-
-def test_gathering_from_several_inputs(run: Run, here: Path) -> None:
-    """The entries of a key in the first input come before those in the second."""
-    Path("1.tar").write_bytes(archive({"a.1": b"", "b.1": b"", "a.2": b""}))
-    Path("2.tar").write_bytes(archive({"b.2": b"", "a.3": b"", "b.3": b"", "a.4": b""}))
-    ran = run("sort", "1.tar", "2.tar", "--allow", "joined-sample", "--report", "r")
-    assert [name for name, _ in entries(ran.stdout)] == ["a.1", "a.2", "a.3", "a.4", "b.1", "b.2", "b.3"]
-    ran = run("sort", "1.tar", "2.tar", "--skip", "joined-sample")
-    assert [name for name, _ in entries(ran.stdout)] == ["a.1", "a.2", "b.1"]
-    ran = run("sort", "1.tar", "2.tar", exit=1)
-    assert "2.tar: at 512: the key 'a' was in an earlier input [joined-sample]" in ran.stderr
 
 
 def test_an_invalid_value_in_a_gathered_sample(run: Run, here: Path) -> None:
@@ -416,19 +262,6 @@ def test_an_invalid_value_in_a_gathered_sample(run: Run, here: Path) -> None:
         with little_memory():
             ran = run("sort", *(["1.tar"] if stdin is None else []), "-s", "n", "-t", "int", stdin=stdin, exit=1)
         assert "the field 'n' of 'a' is 'one', not a whole number" in ran.stderr
-
-
-def test_errors_of_ranks_pass(tmp_path: Path) -> None:
-    """An exception of the rank function ends the sort and leaves no file."""
-
-    def rank(sample: TarSample, ordinal: int) -> bytes:
-        if ordinal == 50:
-            raise TarkitError("no rank")
-        return b"%d" % ordinal
-
-    with pytest.raises(TarkitError, match="no rank"):
-        list(sorter_of([f"{number}.x" for number in range(99)], rank, 5000, tmpdir=str(tmp_path)))
-    assert os.listdir(tmp_path) == []
 
 
 def test_a_sample_of_4_gib(here: Path) -> None:
@@ -463,20 +296,3 @@ def test_nothing_is_read_before_the_output_is_known(words: str, here: Path) -> N
     """An output that is an input is refused first, whatever is in the input."""
     Path("cut.tar").write_bytes(member("a.x") + member("b.x", b"x" * 600)[:700])
     assert "is both input and output" in tarkit(*words.split(), "cut.tar", "-o", "cut.tar", exit=2).stderr
-
-
-# ---- Samples whose fields were changed
-
-
-@each_row(("words", "stays_there"), [("y x", True), ("x", True), ("x new:y", False)])
-def test_changed_samples(words: str, stays_there: bool) -> None:
-    """Chosen fields of a file stay in it; where a header is new, the sample is copied. Both have the right bytes."""
-    rows = [(f"{number:03}.{field}", f"{number} {field}".encode() * 90) for number in range(200) for field in "xyz"]
-    contents = dict(rows)
-    changed = Fields(keep=parse_fields(words))(iter(SampleReader(on_disk(archive(rows)), Policy())), Policy())
-    sorter = Sorter(changed, lambda sample, _: sample.key and sample.key[::-1], 1 << 14)
-    names = [(word.split(":")[0], word.split(":")[-1]) for word in words.split()]
-    for sample, number in zip(sorter, sorted(range(200), key=lambda number: f"{number:03}"[::-1]), strict=True):
-        found = [(entry.name, sample.source.read(entry.data, entry.data + entry.size)) for entry in sample.entries]
-        assert found == [(f"{number:03}.{new}".encode(), contents[f"{number:03}.{old}"]) for new, old in names]
-    assert (sorter._places.stored == 0) == stays_there

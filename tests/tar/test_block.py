@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
-import tarfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tarkit.tar import block as b
@@ -133,19 +131,16 @@ def plain_sums(block: bytes) -> tuple[int, int]:
 
 @settings(max_examples=25)
 @given(st.binary(min_size=512, max_size=512) | st.binary(min_size=40, max_size=40).map(lambda name: header(name=name)))
+@example(bytes(512))
+@example(b"\x7f" * 512)
+@example(b"\x80" * 512)
+@example(b"\xff" * 512)
 def test_seal_writes_the_sum(block: bytes) -> None:
     sealed = b.seal(block)
     assert sealed[:148] + sealed[156:] == block[:148] + block[156:]
     assert sealed[148:156] == b"%06o\0 " % plain_sums(block)[0]
     assert b.seal(bytearray(block)) == sealed
     assert b.checksum_ok(sealed)
-
-
-@each_row("fill", [0x00, 0x7F, 0x80, 0xFF])
-def test_seal_of_extreme_blocks(fill: int) -> None:
-    block = bytes([fill]) * b.BLOCK
-    assert b.seal(block)[148:156] == b"%06o\0 " % plain_sums(block)[0]
-    assert b.checksum_ok(b.seal(block))
 
 
 @each_row("name", [b"a.jpg", "é.jpg".encode()])
@@ -224,20 +219,6 @@ def test_each_flipped_byte_is_noticed(number: int, block: bytes) -> None:
                 assert at > 148 + digits.end() or {block[at], value} <= set(b"\0 0")
 
 
-@settings(max_examples=25)
-@given(st.sampled_from(FIRST_HEADERS), st.integers(0, 511), st.integers(1, 255))
-def test_checksum_agrees_with_its_definition(block: bytes, at: int, flip: int) -> None:
-    damaged = block[:at] + bytes([block[at] ^ flip]) + block[at + 1 :]
-    try:
-        tarfile.TarInfo.frombuf(damaged, "utf-8", "surrogateescape")
-    except tarfile.HeaderError as error:
-        if "checksum" in str(error):
-            assert not b.checksum_ok(damaged)
-        return
-    # tarfile accepts any spelling of the field that Python's int() accepts
-    assert b.checksum_ok(damaged) or 148 <= at < 156
-
-
 STAR = {"trailer": b.STAR_TRAILER, "sparse": b"0 ctime00000"}
 
 
@@ -271,16 +252,6 @@ def test_names(block: bytes, prefix: bytes, name: bytes) -> None:
 )
 def test_linkname(field: bytes, name: bytes) -> None:
     assert b.linkname_of(header(linkname=field)) == name
-
-
-@each_row(("size", "zeros"), [(0, 0), (1, 511), (511, 1), (512, 0), (513, 511), ((9 << 30) + 3, 509)])
-def test_padding(size: int, zeros: int) -> None:
-    assert b.padding(size) == zeros
-
-
-def test_is_zero() -> None:
-    assert b.is_zero(bytes(512))
-    assert not any(map(b.is_zero, (b"", bytes(511), bytes(513), bytes(511) + b"\1")))
 
 
 @each_row(
@@ -320,19 +291,3 @@ def test_sparse_real_size(block: bytes, size: int | None) -> None:
             b.sparse_real_size(block)
     else:
         assert b.sparse_real_size(block) == size
-
-
-def test_sparse_blocks_of_gnu_tar() -> None:
-    """An old sparse file with 26 pieces has 4 in the header, 21 in the first extension block, 1 in the second."""
-    archive = (DATA / "gnu-sparse-old.tar").read_bytes()
-    start = next(
-        start
-        for _, flag, _, start in json.loads((DATA / "expected.json").read_text())["gnu-sparse-old.tar"]
-        if flag == "S"
-    )
-    blocks = [archive[start + i * 512 :][:512] for i in range(3)]
-    assert b.sparse_real_size(blocks[0]) == 9 << 30
-    assert blocks[0][483] == 0x80
-    assert b.sparse_is_extended(blocks[0])
-    assert b.sparse_extension_continues(blocks[1])
-    assert not b.sparse_extension_continues(blocks[2])
