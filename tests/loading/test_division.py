@@ -11,6 +11,7 @@ import tarkit
 from tarkit.loading.division import WorkerPlace, find_place
 from tarkit.loading.order import buffer_random, drawn, shuffled
 from tarkit.pipeline.stages import ShuffleBuffer
+from tests._tools import each_row
 
 LETTERS = "abcdef"
 
@@ -42,8 +43,8 @@ def test_one_variable_of_two_is_not_used(monkeypatch: pytest.MonkeyPatch) -> Non
     assert find_place() == WorkerPlace(0, 1, 0, 1)
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 20, 100])
-@pytest.mark.parametrize(("world", "workers"), [(1, 1), (1, 4), (3, 2), (5, 5)])
+@each_row("count", [1, 2, 7, 20, 100])
+@each_row(("world", "workers"), [(1, 1), (1, 4), (3, 2), (5, 5)])
 def test_nothing_is_lost_or_repeated(count: int, world: int, workers: int) -> None:
     """All parts together are all items, in each epoch."""
     for epoch in range(3):
@@ -52,7 +53,7 @@ def test_nothing_is_lost_or_repeated(count: int, world: int, workers: int) -> No
         assert sorted(parts) == list(range(count))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "message"),
     [
         ({"rank": 1}, "rank and world belong together"),
@@ -96,7 +97,7 @@ def test_each_worker_and_epoch_has_other_random_numbers() -> None:
     assert len(set(firsts)) == 60
 
 
-@pytest.mark.parametrize("seed", [0, 7])
+@each_row("seed", [0, 7])
 def test_the_real_webdataset(seed: int) -> None:
     """Its classes give the same orders."""
     shardlists = pytest.importorskip("webdataset.shardlists")

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from tarkit.errors import TarkitError, Usage
 from tarkit.samples.keys import read_keys
-from tarkit.samples.sample import TarSample
-from tarkit.samples.select import KeyList, Select, Slice, parse_slice
+from tarkit.samples.select import Slice, parse_slice
 from tests._tools import each_row
 
 MOST = 2**63 - 2
@@ -52,72 +46,6 @@ def test_slices(text: str, expected: Slice | str) -> None:
     except Usage as error:
         result = str(error)
     assert result == expected
-
-
-def samples(keys: str) -> Iterator[TarSample]:
-    """Return samples with these keys; `-` is a sample without a key."""
-    for key in keys.split():
-        yield TarSample(None if key == "-" else key.encode(), None, [], 0, 0)  # type: ignore[arg-type]
-
-
-def chosen(select: Select, keys: str) -> str:
-    return " ".join((sample.key or b"-").decode() for sample in select(samples(keys)))
-
-
-@each_row(
-    ("settings", "expected"),
-    [
-        ({}, "a b - c d e"),
-        ({"seed": 5}, "a b - c d e"),
-        ({"match": ""}, "a b c d e"),
-        ({"match": "[a-c]"}, "a b c"),
-        ({"match": "[a-c]", "slice": (1, None, 1)}, "b c"),
-        ({"match": "[a-c]", "slice": (1, None, 1), "count": 1}, "b"),
-        ({"keys": KeyList("list", frozenset((b"c", b"a", b"x")))}, "a c"),
-        ({"keys": KeyList("list", frozenset((b"c", b"a", b"x"))), "match": "[b-e]"}, "c"),
-        ({"slice": (0, None, 2)}, "a c e"),
-        ({"count": 0}, ""),
-        ({"count": 10**30}, "a b c d e"),
-    ],
-)
-def test_select(settings: dict[str, Any], expected: str) -> None:
-    """match, keys, sample, slice and count apply in this order; a selection drops entries without a key."""
-    assert chosen(Select(**settings), "a b - c d e") == expected
-
-
-def test_keys_found() -> None:
-    """A key counts as found when its sample is read, after --match and before --slice."""
-    keys = KeyList("list", frozenset((b"a", b"b", b"c", b"x")))
-    assert chosen(Select(keys=keys, match="[ab]", slice=(0, 1, 1)), "a b c") == "a"
-    assert keys.present == {b"a"}  # b is not searched any more
-    assert keys.missing() == [b"b", b"c", b"x"]
-
-
-def test_sampling_draws_once_for_each_sample() -> None:
-    """Sample i is selected if the i-th draw of Python's random with that seed is below P."""
-    names = " ".join(map(str, range(1000)))
-    draw = random.Random(3).random
-    assert chosen(Select(sample=0.3, seed=3), names) == " ".join(name for name in names.split() if draw() < 0.3)
-    draw = random.Random(3).random
-    drawn = [name for name in names.split() if draw() < 0.3]
-    assert chosen(Select(sample=0.3, seed=3, slice=(1, 9, 2), count=3), names) == " ".join(drawn[1:9:2][:3])
-    assert chosen(Select(sample=0, seed=3), names) == ""
-    assert chosen(Select(sample=1, seed=3), names) == names
-
-
-def test_the_rest_is_not_read() -> None:
-    """With a count the rest of the input is not read."""
-    several = samples("a b c d e")
-    assert [sample.key for sample in Select(count=2)(several)] == [b"a", b"b"]
-    assert next(several).key == b"c"
-    assert next(samples("a")).key == b"a"
-
-
-@each_row("share", [-0.1, 1.1, float("nan"), float("inf")])
-def test_shares(share: float) -> None:
-    """A share is a number from 0 to 1."""
-    with pytest.raises(Usage, match="sample takes a fraction from 0 to 1"):
-        Select(sample=share)
 
 
 # ---- lists of keys

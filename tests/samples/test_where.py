@@ -230,12 +230,6 @@ def test_errors_in_samples(expression: str, problem: str, message: str, run: Run
     assert keys(ran.stdout) == "a"
 
 
-def test_hard_links(run: Run, archive: Archive) -> None:
-    """A hard link to an entry of the sample has its value."""
-    ran = run("cat", archive(BAD), "--where", "same == 0 and size.same == 1", "--allow", "unmovable-entry")
-    assert keys(ran.stdout) == "a"
-
-
 @each_feed
 def test_large_fields_are_not_decoded(feed: Feed, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     """A field over 1 MiB is an error with field and sample; its size can be used, and samples may have any size."""

@@ -10,10 +10,11 @@ import pytest
 from tarkit.spill import multimap, records
 from tarkit.spill.multimap import Multimap, in_runs
 from tarkit.spill.records import by_rank
+from tests._tools import each_row
 
 
-@pytest.mark.parametrize("few", [0, 1 << 20])
-@pytest.mark.parametrize("held", [50, 500, 5000, 1 << 30])
+@each_row("few", [0, 1 << 20])
+@each_row("held", [50, 500, 5000, 1 << 30])
 def test_groups(held: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All values of each key are returned in order, in memory and on disk."""
     monkeypatch.setattr(multimap, "HELD", held)
@@ -58,8 +59,8 @@ def test_runs() -> None:
     assert list(in_runs(items, 4)) == [*sorted(items[:4]), *sorted(items[4:8]), *sorted(items[8:])]
 
 
-@pytest.mark.parametrize("memory", [0, 1000, 1 << 20])
-@pytest.mark.parametrize("ranks", [3, 1000])
+@each_row("memory", [0, 1000, 1 << 20])
+@each_row("ranks", [3, 1000])
 def test_by_rank(memory: int, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values are in the order of `sorted`, stable within a rank, for any memory limit."""
     monkeypatch.setattr(records, "SORTED", memory)

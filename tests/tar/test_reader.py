@@ -124,16 +124,6 @@ def test_links() -> None:
         assert links == {b"soft.jpg": target, b"s" * 149 + b"/z.jpg": target}, name
 
 
-def test_sparse() -> None:
-    """A sparse file has the size in its records, and its payload is marked as sparse."""
-    names = [name for name in GOLDEN if "sparse" in name]
-    assert len(names) == 5
-    for name in names:
-        [sparse] = [entry for entry in TarReader(Peeked((DATA / name).read_bytes())) if entry.sparse]
-        assert sparse.name == (b"holes.bin" if name.startswith("bsdtar") else b"sparse.bin")
-        assert sparse.real == (9 << 30) + (3 if name.startswith("bsdtar") else 0)
-
-
 def test_volumes() -> None:
     """The first volume of an archive is truncated, and the second is not supported."""
     first = ReadResult(on_disk((DATA / "gnu-multivolume-1.tar").read_bytes()))
@@ -608,18 +598,6 @@ def damaged(at: int) -> bytes:
     data = bytearray(b"".join(THREE) + MARKER)
     data[at] ^= 0x55
     return bytes(data)
-
-
-@each_row("kind", SOURCES)
-def test_resume(kind: str) -> None:
-    """After a bad header the next good one is found, and reading resumes there."""
-    source = SOURCES[kind](damaged(1536 + 5))
-    result = ReadResult(source)
-    assert (result.problem, [entry.name for entry in result.whole]) == ("bad-header", [b"a.txt"])
-    assert (result.reader.broken, result.reader.resume) == (1536, 2048)
-    found = find_header(source, result.reader.resume)
-    assert found == 3072
-    assert [entry.name for entry in ReadResult(source, found).entries] == [b"c.txt"]
 
 
 @each_row("kind", SOURCES)

@@ -58,16 +58,6 @@ def test_plain() -> None:
     ]
 
 
-def test_plain_without_a_sample() -> None:
-    """Entries without a key are shown under their names."""
-    seen = SampleItems(None, "x.tar", 0, [Item(b"d/", None, 0, "directory"), Item(b"", None, 9, "global header")])
-    assert views.sample_lines(seen).splitlines() == [
-        "(no sample)  x.tar at 0",
-        "  d/         0  directory      no key",
-        "  (no name)  9  global header  no key",
-    ]
-
-
 def test_json() -> None:
     """A sample is one JSON object on one line; names can be decoded, texts are whole or marked as cut."""
     line = views.json_line(SEEN)
@@ -210,14 +200,6 @@ def test_indented(text: str, laid_out: str) -> None:
 def test_size_words(size: int, text: str) -> None:
     """A size has three digits and a unit."""
     assert views.size_words(size) == text
-
-
-def test_lines_of() -> None:
-    """The first lines are returned, each cut to the width."""
-    assert views.lines_of("a\nb\n", 10, 2) == ["a", "b"]
-    assert views.lines_of("a\r\nb\nc", 10, 2) == ["a", "b", "\u2026"]
-    assert views.lines_of("abcdef\n\tx", 4, 2) == ["abc\u2026", "   \u2026"]
-    assert views.lines_of("", 4, 2) == [""]
 
 
 def test_many_members() -> None:
