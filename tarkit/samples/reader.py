@@ -106,6 +106,10 @@ class SampleReader:
         yield from self._close(good)
         if self._final_error is not None:
             raise self._final_error
+        failure = self.source.failure
+        if failure is not None and failure.name == "bad-data" and self._reader.marker is None:
+            what = "the rest cannot be decoded: its samples are left out, and not counted"
+            self.policy.warn(f"{self.source.name}: at {self._reader.broken}: {what}")
 
     def _check_has_entry(self) -> None:
         """Raise the allowed damage if there is no whole entry: the input is not an archive. Zero bytes may be one."""

@@ -319,12 +319,7 @@ def _place(block: bytes, prefix: bytes, name: bytes) -> bytes:
 
 
 def end_of_archive(length: int) -> bytes:
-    """Return the end-of-archive marker of an archive of `length` bytes: two zero blocks, and zeros to fill a record.
-
-    Raises ValueError if `length` is not a multiple of 512 bytes.
-    """
-    if length < 0 or length % b.BLOCK:
-        raise ValueError(f"not whole blocks: archive of {length} bytes")
+    """Return the end-of-archive marker of an archive of `length` bytes: two zero blocks, and zeros to fill a record."""
     return bytes(2 * b.BLOCK + -(length + 2 * b.BLOCK) % b.RECORD)
 
 

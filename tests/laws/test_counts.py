@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests._tools import each_row
-from tests.conftest import Run, entries, keys
+from tests.conftest import Run, entries, keys, tar
 
 COMMANDS = [
     "cat IN -o out.tar",
@@ -89,6 +89,27 @@ def test_an_archive_that_ends_early(run: Run, here: Path) -> None:
         assert (ends in ran.stdout.decode().splitlines()) == early
         assert ("and what followed the end of 1 input" in ran.stdout.decode()) == early
         assert json.loads(Path("r").read_text())["fix"]["end_early"] == early
+
+
+@each_row("codec", ["gz", "zst", "xz", "lz4", "bz2"])
+@each_row("policy", ["--skip", "--allow"])
+def test_what_follows_damage_of_the_compression(policy: str, codec: str, run: Run, here: Path) -> None:
+    """Where the rest of an archive cannot be decoded that is said, since its samples cannot be named and counted."""
+    rng = random.Random(codec)
+    names = [f"{number:03}.bin" for number in range(200)]
+    Path("in.tar").write_bytes(tar({name: rng.randbytes(20_000) for name in names}))
+    run("cat", "in.tar", "-o", f"in.tar.{codec}")
+    packed = Path(f"in.tar.{codec}").read_bytes()
+    for share in (0.3, 0.7, 1):
+        at = int(share * len(packed)) - (0 if share < 1 else {"gz": 8, "zst": 4, "xz": 30, "lz4": 4, "bz2": 4}[codec])
+        Path("bad").write_bytes(packed[:at] + bytes([packed[at] ^ 255]) + packed[at + 1 :])
+        ran = run("cat", "bad", policy, "all", "-o", "out.tar", exit=None)
+        if ran.status == 0:
+            kept = [name for name, _ in entries("out.tar")]
+            rest = [line for line in ran.lines if line.endswith(": its samples are left out, and not counted")]
+            named = [line for line in ran.lines if "the sample " in line]
+            assert kept == names[: len(kept)]
+            assert len(rest) == (len(kept) + len(named) < len(names))
 
 
 @pytest.mark.forks

@@ -232,6 +232,7 @@ def test_a_length_that_is_not_known(shards: str) -> None:
     with pytest.raises(TypeError, match="the number of samples is known with"):
         len(tarkit.loader(shards))
     assert len(list(tarkit.loader(shards))) == 360
+    assert len(tarkit.loader("s-*.tar", shuffle="full")) == 330
 
 
 def test_large_samples_in_a_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,3 +153,13 @@ def test_names_of_forms() -> None:
     with pytest.raises(Usage, match="decode has no form of pictures 'RGB'") as raised:
         parse_decode({"jpg": "RGB"})
     assert "torchrgb8" in str(raised.value.hint)
+
+
+def test_any_number_of_names() -> None:
+    """What is remembered of names is bounded."""
+    decoder = parse_decode(True)
+    for number in range(5000):
+        assert decoder.decode(f"x.{number}", b"3") == b"3"
+        assert decoder.decode(f"{number}.cls", b"3") == 3
+    assert len(decoder._functions) <= 1000
+    assert len(decoder.coder._kinds) <= 1000

@@ -95,6 +95,7 @@ def test_runs(seed: int, here: Path) -> None:
     other.close(number - full)
     assert notes[0] == notes[1]
     assert shards == other.done
+    assert one.position == other.position == sum(shard.size for shard in shards)
     assert one.samples == other.samples == [len(several) - unwritten]
 
 

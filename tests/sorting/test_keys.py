@@ -20,8 +20,9 @@ from tarkit.samples.sample import TarSample
 from tarkit.sorting import encoding
 from tarkit.sorting.keys import OrderFile, SortKey
 from tarkit.streams.ranges import HeldRange
-from tests._tools import archive, each_row
-from tests.conftest import Content, Link, Members, tar
+from tests._tools import archive as packed
+from tests._tools import each_row
+from tests.conftest import Archive, Content, Link, Members, Run, tar
 
 
 def samples(members: Members | bytes, name: str = "in.tar") -> Iterator[TarSample]:
@@ -118,7 +119,7 @@ def test_codes(type_: Any, values: st.SearchStrategy[bytes], value: Any) -> None
     @given(st.tuples(values, values), st.tuples(values, values))
     def check(first: tuple[bytes, bytes], second: tuple[bytes, bytes]) -> None:
         members = [("a.x", first[0]), ("a.y", first[1]), ("b.x", second[0]), ("b.y", second[1])]
-        a, b = samples(archive(members))
+        a, b = samples(packed(members))
         for fields, count in ((["x"], 1), (["x", "y"], 2)):
             want = sign([value(raw) for raw in first[:count]], [value(raw) for raw in second[:count]])
             key = SortKey(fields, type_)
@@ -352,3 +353,11 @@ def test_bad_order_files(content: bytes | None, message: str, tmp_path: Path) ->
         (tmp_path / "list").write_bytes(content)
     with pytest.raises(TarkitError, match=message):
         OrderFile(str(tmp_path / "list"))
+
+
+def test_entries_without_a_key_have_no_order(run: Run, archive: Archive) -> None:
+    """They are the first, in either direction, and no sample that could be out of order."""
+    run("sort", archive([("d", None), ("README", b"")]), "--check-only")
+    [alone], [sample] = samples([("d", None), ("README", b"")]), samples({"a.x": b""})
+    for key in (SortKey(), SortKey(reverse=True), SortKey(["x"])):
+        assert (key(alone) or b"") < (key(sample) or b"")

@@ -159,6 +159,29 @@ def test_inputs_in_turn(here: Path) -> None:
         list(open_dataset(["a.tar", "b.tar", "a.tar"], interleave=2).sort())
 
 
+def test_without_rank() -> None:
+    """A sample without a rank is checked again when it is complete, and then kept or dropped."""
+    asked: list[bytes | None] = []
+
+    def absent(sample: TarSample) -> bytes | None:
+        asked.append(sample.key)
+        return None if sample.key == b"b" else b"0"
+
+    def rank(sample: TarSample, ordinal: int) -> bytes | None:
+        return sample.key if any(entry.name.endswith(b"x") for entry in sample.entries) else None
+
+    names = ["c.y", "a.x", "b.y", "d.y", "d.x"]
+    for memory in (1 << 30, 3000):
+        asked.clear()
+        one = sorter_of(names, rank, memory, gather=Policy(), absent=absent)
+        assert [sample.key for sample in one] == [b"c", b"a", b"d"]
+        assert asked == [b"b", b"c"]
+        assert (one.taken, one.joined, one.left_out, one.yielded) == (4, 0, 1, 3)
+    one = sorter_of(names, rank)
+    assert [sample.key for sample in one] == [b"a", b"d"]
+    assert (one.taken, one.left_out, one.yielded) == (4, 2, 2)
+
+
 def test_parse_memory() -> None:
     """Sizes have the usual units, the default is a quarter of the memory, and there is a minimum."""
     assert parse_memory("1MB") == 1_000_000
