@@ -96,32 +96,71 @@ class ObjectStore(Store):
             raise_for(url, error, self.options)
 
     def list(self, url: str, depth: int | None = None) -> Iterator[Info]:
-        """Yield the objects whose URL begins with `url`, in the order of their names as bytes; of all depths."""
+        """Yield the objects whose URL begins with `url`, in the order of their names as bytes; of all depths.
+
+        For s3 and gs obstore takes a page that is no list, such as a form to log in, for the last one. So what follows
+        the last name is requested again.
+        """
         scheme, bucket, prefix = split_url(url)
-        store = open_bucket(scheme, bucket, self.options, self.options.retries)
-        # obstore lists directories only; the names before the prefix are skipped, and the rest after it is not read
-        directory = prefix.rpartition("/")[0] or None
-        offset = _before(prefix) if len(prefix) > len(directory or "") + 1 else None
         last, refuses = "", False
         try:
-            for page in obstore.list(store, prefix=directory, offset=offset):
-                for meta in page:
-                    name = meta["path"]
-                    if name.startswith(prefix):
-                        last = name
-                        etag = unquote_etag(meta.get("e_tag"))  # a time is not as precise as in a reply
-                        yield _info(f"{scheme}://{bucket}/{name}", meta)._replace(version=etag)
-                    elif name > prefix:
-                        return
+            for name, info in self._listed(url):
+                last = name
+                yield info
         except InvalidPathError as error:  # of a name that obstore refuses, in place of the page
             if scheme != "s3":
                 what = f"{public_name(url)}: the library cannot name an object in this list: {first_line(error)}"
                 raise TarkitError(what, "remove or rename it") from error
             refuses = True
+        if scheme == "s3":
+            yield from self._list_by_name(url, bucket, prefix, last, refuses)
+        elif scheme == "gs":
+            yield from self._list_again(url, last)
+
+    def _listed(self, url: str, last: str = "") -> Iterator[tuple[str, Info]]:
+        """Yield the names and objects that obstore lists, from a little before the name `last` on.
+
+        Raises InvalidPathError.
+        """
+        scheme, bucket, prefix = split_url(url)
+        # obstore lists directories only; the names before the prefix are skipped, and the rest after it is not read
+        directory = prefix.rpartition("/")[0] or None
+        offset = _before(last or prefix) if last or len(prefix) > len(directory or "") + 1 else None
+        store = open_bucket(scheme, bucket, self.options, self.options.retries)
+        try:
+            for page in obstore.list(store, prefix=directory, offset=offset):
+                for meta in page:
+                    name = meta["path"]
+                    if name.startswith(prefix):
+                        etag = unquote_etag(meta.get("e_tag"))  # a time is not as precise as in a reply
+                        yield name, _info(f"{scheme}://{bucket}/{name}", meta)._replace(version=etag)
+                    elif name > prefix:
+                        return
+        except InvalidPathError:
+            raise
         except BaseException as error:
             raise_for(url, error, self.options)
-        if scheme == "s3":  # obstore also takes a page that is no list, such as a form to log in, for the last one
-            yield from self._list_by_name(url, bucket, prefix, last, refuses)
+
+    def _list_again(self, url: str, last: str) -> Iterator[Info]:
+        """Yield the objects that follow a name, if the list goes on when it is requested from that name on.
+
+        A page that is no list lacks the name; then there must be no object of it, nor of any name in an empty list.
+        """
+        while True:
+            before, there = last, False
+            for name, info in self._listed(url, last):
+                there = there or name == before
+                if name > before:
+                    last = name
+                    yield info
+            if last == before:
+                break
+        if not there:
+            try:
+                self.head(f"gs://{split_url(url)[1]}/{last or uuid4().hex}")
+            except (FileNotFoundError, Denied):
+                return
+            raise TryAgain("the server sends something else than a list of objects")
 
     def _list_by_name(self, url: str, bucket: str, prefix: str, last: str, must: bool) -> Iterator[Info]:
         """Yield the objects that follow a name; a warning says how many there are that cannot be named.
