@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("urllib3")
 
-from tarkit.errors import TarkitError, Usage
+from tarkit.errors import TarkitError, TarkitWarning, Usage
 from tarkit.stores import ais, connect, reading, retry
 from tarkit.stores.ais import AisStore, split_url
 from tarkit.stores.schemes import public_name
@@ -186,6 +186,14 @@ def test_buckets_of_other_providers(cluster: AisCluster, monkeypatch: pytest.Mon
     with connect.open_object("s3://b/a/x").stream() as stream:
         assert stream.read(10) == DATA[:10]
     assert [info.url for info in connect.list_objects("s3://b/a")] == ["s3://b/a/x"]
+
+
+def test_names_that_cannot_be_requested(cluster: AisCluster, store: AisStore) -> None:
+    """They are left out of a list."""
+    for name in ("a.tar", "b//c.tar", "d/../e.tar", "f.tar"):
+        cluster.objects["ais", "", "b", name] = (b"x", 1)
+    with pytest.warns(TarkitWarning, match="2 objects are left out of the list"):
+        assert [info.url for info in store.list("ais://b/")] == ["ais://b/a.tar", "ais://b/f.tar"]
 
 
 def test_versions_in_lists_are_those_of_replies(cluster: AisCluster, store: AisStore) -> None:

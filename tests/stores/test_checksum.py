@@ -16,6 +16,7 @@ import tarkit
 from tarkit.errors import TarkitError
 from tarkit.stores import connect, reading
 from tarkit.stores.checksum import Checksum, named_by
+from tarkit.stores.object_prefetch import fetch
 from tests._tools import archive, each_row
 from tests.stores._http import HttpServer
 
@@ -80,6 +81,12 @@ def test_a_connection_that_breaks_changes_nothing(server: HttpServer) -> None:
     with pytest.raises(TarkitError, match="checksum"):
         read(server.serve("/a.tar", DATA, headers=wrong, drop=50_000, drops=3))
     assert read(server.serve("/empty", b"", headers=headers(b"")[0][0])) == b""
+
+
+def test_what_is_read_by_one_request(server: HttpServer) -> None:
+    """Such as a source of a recipe."""
+    with pytest.raises(TarkitError, match="checksum"):
+        fetch(server.serve("/a", b"data", headers=headers(b"other")[0][0]), 4)
 
 
 def test_parts_are_not_compared(server: HttpServer) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import random
 import threading
 import time
@@ -47,29 +46,36 @@ def whole(url: str, options: StoreOptions = QUICK, lines: list[str] | None = Non
 
 
 @each_row(
-    "how",
+    ("how", "requests"),
     [
-        {},
-        {"ranges": False},
-        {"chunked": True},
-        {"chunked": True, "ranges": False},
-        {"etag": None},
-        {"etag": 'W/"weak"'},
-        {"headers": {"Content-Encoding": "gzip"}},
+        ({}, 9),  # 100 000 bytes, 200 000, then 400 000 each, several at a time
+        ({"etag": 'W/"weak"'}, 9),
+        ({"headers": {"Content-Encoding": "gzip"}}, 9),  # which is not decoded
+        ({"ranges": False}, 1),
+        ({"longest": 70_000}, None),  # shorter ranges than requested are continued
+        # without a version or a length all of an object comes in one reply, which may be the first one
+        ({"chunked": True}, None),
+        ({"chunked": True, "ranges": False}, 1),
+        ({"etag": None}, 2),
+        ({"etag": None, "longest": 70_000}, 2),
+        ({"etag": None, "ranges": False}, 1),
+        ({"etag": None, "ranges": False, "chunked": True}, 1),
+        ({"total": False}, 2),
+        ({"total": False, "longest": 70_000}, 2),
     ],
 )
-def test_reads_all(how: dict[str, object], server: HttpServer) -> None:
-    for data in (DATA, DATA[:100_000], DATA[:100_001], b"x", b""):
-        assert whole(server.serve("/a", data, **how)) == data
-        assert opened(server.url + "/a").read_all() == data
-
-
-def test_ranges_are_requested_together_and_each_byte_once(server: HttpServer) -> None:
-    url = server.serve("/a", DATA)
+def test_reads_all(how: dict[str, object], requests: int | None, server: HttpServer) -> None:
+    """In few requests, and no byte twice but those of a first range that is of no use."""
+    url = server.serve("/a", DATA, **how)
     assert whole(url) == DATA
     served = server.objects["/a"]
-    assert served.sent == len(DATA)
-    assert served.requests == 9  # 100 000, 200 000, then 400 000 each
+    assert requests in (None, served.requests)
+    assert served.sent <= len(DATA) + (reading.FIRST if requests == 2 else 0)
+    for data in (DATA[:100_000], DATA[:100_001], b"x", b""):
+        assert whole(server.serve("/a", data, **how)) == opened(url).read_all() == data
+        fetched = fetch(url, len(data), QUICK)
+        assert (fetched.data if fetched.data is not None else fetched.stream().readall()) == data
+    assert {headers["Accept-Encoding"] for _, _, headers in server.log} == {"identity"}
 
 
 @each_row(("drop", "drops"), [(50_000, 20), (1, 3), (99_999, 1), (0, 3), (399_999, None)])
@@ -79,7 +85,7 @@ def test_a_connection_that_breaks_is_taken_up_at_its_byte(drop: int, drops: int 
     assert whole(url, lines=lines) == DATA
     served = server.objects["/a"]
     assert served.sent == len(DATA)
-    assert len(lines) == served.requests - 9
+    assert len(lines) == served.requests - 9  # see above
     assert all("trying again" in line and line.startswith(f"{url}: ") for line in lines)
 
 
@@ -99,6 +105,9 @@ def test_a_connection_that_breaks_is_taken_up_at_its_byte(drop: int, drops: int 
         ({"drop": 1000, "ranges": False}, "parts"),
         ({"headers": {"Content-Range": "bytes 5-99/100"}}, "another range"),
         ({"headers": {"Content-Range": "bytes 0-1"}}, "another range"),
+        ({"headers": {"Content-Length": "2000"}}, "2000 bytes, and says they are bytes 0 to 99999"),
+        ({"headers": {"Content-Length": "4000000", "Connection": "close"}, "ranges": False}, "ended early"),
+        *(({"statuses": [status] * 9}, f"answers {status}") for status in (202, 203, 204, 205, 207)),
     ],
 )
 def test_what_cannot_be_read_is_an_error_that_names_the_url(
@@ -154,15 +163,6 @@ def test_an_object_that_changes_is_an_error(server: HttpServer) -> None:
             whole(url)
 
 
-def test_a_length_that_is_wrong_is_an_error(server: HttpServer) -> None:
-    """A reply shorter than its Content-Length; one whose Content-Range says something else."""
-    url = server.serve("/a", DATA[:1000], headers={"Content-Length": "2000"}, ranges=False)
-    with pytest.raises(TarkitError, match=r"time-out|early"):
-        whole(url)
-    with pytest.raises(TarkitError, match="2000 bytes, and says they are bytes 0 to 999"):
-        whole(server.serve("/a", DATA[:1000], headers={"Content-Length": "2000"}))
-
-
 def test_logins_are_sent_and_not_shown(server: HttpServer, tmp_path: Path) -> None:
     url = server.serve("/a", b"x").replace("http://", "http://me:s3cret%21@")
     assert whole(url) == b"x"
@@ -188,24 +188,6 @@ def test_redirects_are_followed_without_the_login(server: HttpServer) -> None:
         server.serve("/loop", statuses=[302] * 99, headers={"Location": f"{server.url}/loop"})
         with pytest.raises(TarkitError, match="redirects"):
             whole(server.url + "/loop")
-
-
-@each_row(
-    "how",
-    [
-        {"longest": 7000},
-        {"total": False},
-        {"total": False, "longest": 7000},
-        {"etag": None},
-        {"etag": None, "longest": 7000},
-    ],
-)
-def test_servers_that_send_less_than_requested(how: dict[str, object], server: HttpServer) -> None:
-    """Shorter ranges are continued; without a length or a version of the object it is read by one request."""
-    url = server.serve("/a", DATA[:500_000], **how)
-    assert whole(url) == DATA[:500_000]
-    fetched = fetch(url, 500_000, QUICK)
-    assert (fetched.data if fetched.data is not None else fetched.stream().read(1 << 20)) == DATA[:500_000]
 
 
 @each_row("how", [{"longest": 7000}, {"statuses": [503] * 9}, {}])
@@ -241,56 +223,9 @@ def test_an_object_without_a_version_is_not_mixed(server: HttpServer) -> None:
     assert (len(data), len(set(data))) == (1_000_000, 1)
 
 
-@each_row(
-    ("how", "requests"),
-    [
-        ({"etag": None, "ranges": False}, 1),
-        ({"etag": None, "ranges": False, "chunked": True}, 1),
-        ({"chunked": True, "ranges": False}, 1),
-        ({"etag": None}, 2),
-        ({"total": False}, 2),
-    ],
-)
-def test_a_whole_reply_is_not_requested_again(how: dict[str, object], requests: int, server: HttpServer) -> None:
-    """Without a version or a length all of an object comes in one reply, which may be the first one."""
-    assert whole(server.serve("/a", DATA, **how)) == DATA
-    assert server.objects["/a"].requests == requests
-    assert server.objects["/a"].sent <= len(DATA) + (requests - 1) * reading.FIRST
-
-
-@each_row("status", [202, 203, 204, 205, 207])
-def test_other_statuses_of_success_are_no_object(status: int, server: HttpServer) -> None:
-    with pytest.raises(TarkitError, match=f"answers {status}"):
-        whole(server.serve("/a", DATA, statuses=[status] * 9))
-
-
-def test_a_small_object_has_its_checksum(server: HttpServer) -> None:
-    """What is read by one request, such as a source of a recipe, is compared as well."""
-    url = server.serve("/a", b"data", headers={"Repr-Digest": "sha-256=:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=:"})
-    with pytest.raises(TarkitError, match="checksum"):
-        fetch(url, 4, QUICK)
-
-
 def test_a_token_with_a_line_end_is_in_no_message(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIS_ENDPOINT", server.url)
     token = "first\nsecond"
     with pytest.raises(TarkitError, match="a header is not valid") as caught:
         open_object("ais://b/a.tar", StoreOptions(storage={"token": token}))
     assert token.splitlines()[1] not in "".join(traceback.format_exception(caught.value))
-
-
-def test_proxies(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy may have no scheme."""
-    server.serve("http://no-such-host.invalid/a", DATA)
-    for proxy in (server.url, server.url.removeprefix("http://")):
-        monkeypatch.setenv("http_proxy", proxy)
-        assert whole("http://no-such-host.invalid/a") == DATA
-
-
-def test_an_object_with_an_encoding_is_read_as_it_is_stored(server: HttpServer) -> None:
-    """Servers are asked not to encode; what they say is encoded all the same is not decoded."""
-    data = gzip.compress(DATA)
-    for ranges in (True, False):
-        url = server.serve("/a.tar.gz", data, headers={"Content-Encoding": "gzip"}, ranges=ranges)
-        assert whole(url) == data
-    assert {headers["Accept-Encoding"] for _, _, headers in server.log} == {"identity"}

@@ -136,6 +136,12 @@ def test_a_proxy_that_cannot_be_used(proxy: type[Proxy], monkeypatch: pytest.Mon
         assert "cr#et" not in str(raised.value)
 
 
+def test_a_proxy_without_a_scheme(proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", proxy.host)
+    assert "No such file" in failure(URLS["http"])
+    assert len(proxy.log) == 1
+
+
 def test_hosts_without_a_proxy(proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, proxy.host, secure=False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")

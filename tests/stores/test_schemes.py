@@ -20,13 +20,16 @@ def test_secrets_in_urls_are_masked(name: str, place: str, value: str) -> None:
 
 
 @each_row(
-    "url",
+    ("url", "name"),
     [
-        "s3://bucket/key=5/a.tar",
-        "https://host/a.tar?author=x&size=5#part=2",
-        "https://host/code.tar?codec=zstd&encoding=x",
-    ]
-    + ["s3://bucket/a;b/c#d.tar", "https://host/token/a.tar?a=token"],
+        ("s3://bucket/key=5/a.tar", None),
+        ("https://host/a.tar?author=x&size=5#part=2", None),
+        ("https://host/code.tar?codec=zstd&encoding=x", None),
+        ("s3://bucket/a;b/c#d.tar", None),
+        ("https://host/token/a.tar?a=token", None),
+        ("https://me:secret@h/x@y.tar", "https://***@y.tar"),
+        ("https://h/\n", "'https://h/\\x0a'"),
+    ],
 )
-def test_the_rest_of_a_url_is_shown(url: str) -> None:
-    assert public_name(url) == url
+def test_the_rest_of_a_url_is_shown(url: str, name: str | None) -> None:
+    assert public_name(url) == (name or url)

@@ -172,15 +172,6 @@ def test_no_magic(head: bytes) -> None:
     [
         ("gz", ("gz", None)), ("gzip:9", ("gz", 9)), ("zst:9", ("zst", 9)), ("zstd:22", ("zst", 22)),
         ("xz:0", ("xz", 0)), ("lz4:12", ("lz4", 12)), ("bzip2", ("bz2", None)), ("none", ("none", None)),
-    ],
-)  # fmt: skip
-def test_spec(spec: str, parsed: tuple[str, int | None]) -> None:
-    assert parse_spec(spec) == parsed
-
-
-@each_row(
-    ("spec", "message"),
-    [
         ("rar", "unknown codec 'rar': one of gz, zst, lz4, xz, bz2, zip, none"),
         ("", "unknown codec '': one of gz, zst, lz4, xz, bz2, zip, none"),
         ("gz:0", "'gz:0': the level of gz is a number from 1 to 9"),
@@ -190,16 +181,13 @@ def test_spec(spec: str, parsed: tuple[str, int | None]) -> None:
         ("lz4:٣", "'lz4:٣': the level of lz4 is a number from 1 to 12"),
         ("none:1", "'none:1': none has no levels"),
     ],
-)
-def test_bad_spec(spec: str, message: str) -> None:
-    with pytest.raises(Usage) as caught:
-        parse_spec(spec)
-    assert str(caught.value) == message
-
-
-def test_encoder_checks_the_level() -> None:
-    with pytest.raises(Usage, match="from 1 to 22"):
-        encoder("zst", 23, print)
+)  # fmt: skip
+def test_spec(spec: str, parsed: tuple[str, int | None] | str) -> None:
+    try:
+        result: object = parse_spec(spec)
+    except Usage as error:
+        result = str(error)
+    assert result == parsed
 
 
 # Round trips
@@ -207,34 +195,21 @@ def test_encoder_checks_the_level() -> None:
 
 @each_codec
 def test_round_trip(codec: str) -> None:
+    """In pieces of any size, at any level; a level out of its range is an error."""
+    assert decode(codec, b"") == b""
     for data in (b"", b"x", TEXT[:512], SHORT):
         raw = encode(codec, data)
         assert raw
         assert decode(codec, raw) == data
-    assert decode(codec, raw, piece=3001) == SHORT
-    assert decode(codec, raw, n=999) == SHORT
+    assert decode(codec, raw, piece=3001) == decode(codec, raw, n=999) == SHORT
+    assert decode(codec, encode(codec, TEXT[:2000]), piece=1, n=1) == TEXT[:2000]
     assert decode(codec, stored(codec)) == decode(codec, stored(codec), piece=100_001, n=1 << 24) == MIXED
-
-
-@each_codec
-def test_levels(codec: str) -> None:
     known = CODECS[codec]
-    for level in (known.lowest, known.default, min(known.highest, 19)):
-        raw = encode(codec, SHORT, level)
-        assert decode(codec, raw) == SHORT
-        if level == known.default:
-            assert encode(codec, SHORT, None) == raw
-
-
-@each_codec
-def test_byte_by_byte(codec: str) -> None:
-    data = MIXED[199_000:201_000]
-    assert decode(codec, encode(codec, data), piece=1, n=1) == data
-
-
-@each_codec
-def test_empty_input(codec: str) -> None:
-    assert decode(codec, b"") == b""
+    for level in (known.default, min(known.highest, 19)):
+        assert decode(codec, encode(codec, SHORT, level)) == SHORT
+    assert encode(codec, SHORT, None) == encode(codec, SHORT, known.default)
+    with pytest.raises(Usage, match=f"to {known.highest}"):
+        encoder(codec, known.highest + 1, print)
 
 
 @each_codec
@@ -251,6 +226,10 @@ PROGRAMS = {
     "lz4": [["lz4"], ["lz4", "-B4", "-BD", "-BX"], ["lz4", "--no-frame-crc"]],
     "xz": [["xz"], ["xz", "-0", "--check=sha256"], ["xz", "-0", "--check=none"], ["xz", "-0T2", "--block-size=50KiB"]],
     "bz2": [["bzip2", "-1"]],
+    "lzma": [
+        ["xz", "--format=lzma", *options]
+        for options in (["-0"], ["-6"], ["-9e"], ["--lzma1=dict=4KiB"], ["--lzma1=dict=6MiB"])
+    ],
 }
 
 
@@ -291,26 +270,22 @@ def test_cut_at_every_byte(codec: str) -> None:
                 continue
             problem, before = failure(codec, raw[:cut], piece)
             assert (problem.name, cut) == ("truncated", cut)
-            assert f"(after {cut} compressed bytes)" in problem.detail
+            unit = CODECS[codec].unit
+            assert str(problem).startswith(f"a.tar: the {codec} stream ends inside ")
+            assert str(problem).endswith(f" (after {cut} compressed bytes) [truncated]"), unit
+            assert (problem.offset, bool(problem.hint)) == (None, True)
             assert whole.startswith(before)
             assert len(before) >= complete
 
 
 @each_codec
-def test_cut_of_a_longer_stream(codec: str) -> None:
-    raw = stored(codec)
-    for cut in [*random.Random(codec).sample(range(1, len(raw)), 3), len(raw) - 1]:
-        problem, before = failure(codec, raw[:cut], piece=50_000)
-        assert problem.name == "truncated"
-        assert MIXED.startswith(before)
-
-
-def test_decodable_data_comes_before_the_cut() -> None:
-    for codec in ("gz", "zst", "lz4"):
-        raw = encode(codec, NOISE)
-        _, before = failure(codec, raw[: len(raw) * 4 // 5])
-        assert len(before) >= 5 << 18
-        assert NOISE.startswith(before)
+def test_decodable_data_comes_before_the_cut(codec: str) -> None:
+    slow = codec in ("xz", "bz2")
+    data, raw = (MIXED, stored(codec)) if slow else (NOISE, encode(codec, NOISE))
+    problem, before = failure(codec, raw[: len(raw) * 4 // 5], piece=50_000)
+    assert problem.name == "truncated"
+    assert data.startswith(before)
+    assert slow or len(before) >= 5 << 18
 
 
 def same_or_error(codec: str, raw: bytes, data: bytes) -> bool:
@@ -334,16 +309,6 @@ def test_flip_every_bit(codec: str) -> None:
     assert seen > 6 * len(raw)  # nothing depends on the time in a gzip header, or on bits between blocks
 
 
-@each_codec
-def test_flips_in_a_longer_stream(codec: str) -> None:
-    data = MIXED[150_000:250_000]
-    raw = bytearray(encode(codec, data))
-    for at in random.Random(codec).sample(range(20, len(raw)), 3):
-        raw[at] ^= 16
-        assert same_or_error(codec, bytes(raw), data)
-        raw[at] ^= 16
-
-
 def test_data_before_damage_is_returned() -> None:
     data = NOISE[: 600 << 10]
     raw = bytearray(encode("zst", data))
@@ -362,7 +327,7 @@ def test_all_blocks_before_any_damage_are_returned(codec: str) -> None:
     """
     draw = random.Random(codec)
     for _ in range(4):
-        size = draw.randrange(1000, 20_000)
+        size = draw.randrange(1000, 9000)
         data = TEXT[:size] + NOISE[: size // 2] + TEXT[: size // 3]
         raw = bytearray(encode(codec, data, 1))
         at = draw.randrange(len(raw) // 8, len(raw))
@@ -380,28 +345,17 @@ def test_all_blocks_before_any_damage_are_returned(codec: str) -> None:
 
 
 @each_codec
-def test_garbage_after_the_stream(codec: str) -> None:
+def test_garbage(codec: str) -> None:
+    """After the stream, and before it."""
     raw = encode(codec, TEXT[:2000])
     short = b"garbage", b"\xff", b"\0\0\0\0x" if codec in ("gz", "xz") else bytes(4)
     for garbage, piece in [*itertools.product(short, (1, len(raw), 1 << 20)), (TEXT, len(raw)), (TEXT, 1 << 20)]:
         problem, before = failure(codec, raw + garbage, piece)
         assert problem.name == "trailing-data"
         assert before == TEXT[:2000]
-
-
-@each_codec
-def test_garbage_before_the_stream(codec: str) -> None:
-    problem, before = failure(codec, b"garbage" + encode(codec, TEXT[:100]))
+    problem, before = failure(codec, b"garbage" + raw)
     assert str(problem).startswith(f"a.tar: the {codec} stream is damaged: it does not begin with a ")
     assert (problem.name, before) == ("bad-data", b"")
-
-
-def test_message_of_a_cut() -> None:
-    problem, _ = failure("zst", encode("zst", TEXT[:2000])[:-2])
-    size = len(encode("zst", TEXT[:2000])) - 2
-    assert str(problem) == f"a.tar: the zst stream ends inside a frame (after {size} compressed bytes) [truncated]"
-    assert problem.hint is not None
-    assert problem.offset is None
 
 
 @each_row("backend", ["isal", "zlib"])
@@ -414,12 +368,7 @@ def test_gzip_headers_with_all_fields(backend: str) -> None:
         for cut in range(1, len(raw)):
             if cut != len(raw) // 2:
                 assert failure("gz", raw[:cut])[0].name == "truncated"
-
-
-def test_gzip_header_with_reserved_flags() -> None:
-    raw = bytearray(encode("gz", TEXT[:99]))
-    raw[3] = 0x20
-    assert failure("gz", bytes(raw))[0].name == "bad-data"
+        assert failure("gz", raw[:3] + b"\x20" + raw[4:])[0].name == "bad-data"  # a reserved flag
 
 
 @each_row("zeros", [1, 512, 600_000])
@@ -476,11 +425,11 @@ def sized(data: bytes) -> bytes:
     return chunk[5:6] + (1 << 23).to_bytes(4, "little") + len(data).to_bytes(8, "little") + chunk[6 : 6 + size]
 
 
-@each_row("level", range(10))
-def test_lzma_is_read(level: int) -> None:
-    """lzma is read for the dictionaries of all levels, in pieces of any size, and as several streams in sequence."""
-    raw = lzma.compress(SHORT, lzma.FORMAT_ALONE, preset=level)
-    assert codec_by_magic(raw[:512]) == codec_by_magic(raw[:10]) == "lzma"
+def test_lzma_is_read() -> None:
+    """The dictionaries of all levels are recognised; in pieces of any size, and as several streams in sequence."""
+    for level in range(10):
+        raw = lzma.compress(SHORT if level in (0, 9) else b"x", lzma.FORMAT_ALONE, preset=level)
+        assert codec_by_magic(raw[:512]) == codec_by_magic(raw[:10]) == "lzma"
     for piece in (1000, 1 << 20):
         assert decode("lzma", raw, piece) == SHORT
         assert decode("lzma", raw + sized(SHORT) + raw, piece) == SHORT * 3
@@ -516,16 +465,6 @@ def test_lzma_that_is_damaged() -> None:
         assert (problem.name, before) == ("trailing-data", TEXT[:2000])
     assert failure("lzma", raw[:5] + (2001).to_bytes(8, "little") + raw[13:])[0].name in ("bad-data", "truncated")
     assert failure("lzma", raw[:13] + b"\1" + raw[14:])[0].name == "bad-data"
-
-
-def test_lzma_of_xz() -> None:
-    """The output of `xz --format=lzma` is read, with any of its dictionaries."""
-    xz = program("xz")
-    for option in ("-0", "-6", "-9e", "--lzma1=dict=4KiB", "--lzma1=dict=6MiB"):
-        command = [xz, "--format=lzma", "-c", option]
-        raw = subprocess.run(command, input=SHORT, stdout=subprocess.PIPE, check=True).stdout
-        assert codec_by_magic(raw[:512]) == "lzma"
-        assert decode("lzma", raw) == SHORT
 
 
 # Codecs that are not decoded
@@ -678,24 +617,6 @@ def test_gzip_blocks_share_their_window() -> None:
         assert len(encode("gz", NOISE[:4096] * 10)) < 2 * 4096
 
 
-def test_same_blocks_for_all_cuts() -> None:
-    class Blocks:
-        def compress(self, data: memoryview, /) -> bytes:
-            return b"<%d>" % len(data)
-
-        def flush(self) -> bytes:
-            return b"!"
-
-    for size in (1, 4095, 4096, 4097, 10_000, 50_000):
-        out: list[bytes] = []
-        with mock.patch.object(codecs_write, "BLOCK", 4096):
-            target = codecs_write.Encoder(Blocks(), out.append)
-            for start in range(0, 50_000, size):
-                target.write(bytes(min(size, 50_000 - start)))
-            target.close()
-        assert b"".join(out) == b"<4096>" * 12 + b"<848>!"
-
-
 @each_codec
 def test_a_block_filled_in_place(codec: str) -> None:
     """What a caller puts into `room` is the same as what it writes."""
@@ -776,6 +697,7 @@ def test_errors_of_the_target_pass(codec: str) -> None:
 
 @each_codec
 def test_read_ahead(codec: str) -> None:
+    """In pieces of any size; an error comes after the data that precede it, each time."""
     raw = encode(codec, SHORT)
     for n, size in itertools.product((1000, 1 << 20), (1000, 999)):
         out: list[bytes] = []
@@ -783,14 +705,10 @@ def test_read_ahead(codec: str) -> None:
         drain(source.read, out, n)
         assert b"".join(out) == SHORT
         source.close()
-
-
-def test_read_ahead_keeps_errors_in_order() -> None:
-    source = ReadAhead(decoder("gz", feeder(encode("gz", TEXT)[:-1]), "a.tar"), size=1000)
-    out: list[bytes] = []
+    out, source = [], ReadAhead(decoder(codec, feeder(raw[:-1]), "a.tar"), size=1000)
     with pytest.raises(Problem, match="truncated"):
         drain(source.read, out)
-    assert b"".join(out) == TEXT
+    assert SHORT.startswith(b"".join(out))
     with pytest.raises(Problem, match="truncated"):
         source.read(1)
     source.close()
@@ -893,7 +811,7 @@ def test_each_codec_has_its_functions() -> None:
     """The tables of decoders and encoders have the codecs of the table of codecs."""
     assert set(DECODERS) == set(registry.DECODED)
     assert set(ENCODERS) == set(registry.CODECS)
-    assert set(PROGRAMS) == set(registry.CODECS)
+    assert set(PROGRAMS) == set(registry.DECODED)
 
 
 def test_the_table_of_codecs_is_in_the_documents() -> None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 
 import pytest
@@ -293,15 +293,11 @@ def test_the_hint_for_an_output_is_a_command_that_writes() -> None:
         assert f"'pipe:{command} hdfs://b/x'" in str(schemes.unknown_scheme_error("hdfs://b/x", writing).hint)
 
 
-@given(st.text("0123456789ab-"), st.text("0123456789ab-"))
-def test_natural_order_is_total(one: str, other: str) -> None:
-    less, more = natural_key(one) < natural_key(other), natural_key(other) < natural_key(one)
-    assert less != more or one == other
-
-
 def test_natural_order() -> None:
+    """It is total."""
     ordered = ["", "01", "1", "9", "10", "a", "a9", "a9b2", "a9b10", "a10"]
-    assert sorted(sorted(ordered), key=natural_key) == ordered
+    for one, other in product(ordered, ordered):
+        assert (natural_key(one) < natural_key(other)) == (ordered.index(one) < ordered.index(other))
 
 
 @given(st.text("{},.0129ab-\n", max_size=24))
@@ -332,19 +328,6 @@ def test_known_scheme() -> None:
 )  # fmt: skip
 def test_scheme_of(text: str, scheme: str | None) -> None:
     assert schemes.scheme_of(text) == scheme
-
-
-@each_row(
-    ("url", "name"),
-    [
-        ("https://h/x.tar", "https://h/x.tar"),
-        ("https://me:secret@h/x@y.tar", "https://***@y.tar"),
-        ("https://h/x?file=7&X-Amz-Signature=abc&sig=d#e", "https://h/x?file=7&X-Amz-Signature=***&sig=***#e"),
-        ("https://h/\n", "'https://h/\\x0a'"),
-    ],
-)
-def test_names_of_urls_show_no_secrets(url: str, name: str) -> None:
-    assert schemes.public_name(url) == name
 
 
 def test_a_name_like_the_missing_one(files: Path) -> None:
