@@ -331,6 +331,7 @@ def test_what_is_written_is_read(size: int, backend: Backend, written: str) -> N
                 assert whole(url) == old
             getattr(upload, end)()
             if end == "abort":
+                upload.abort()
                 assert names(written) == ([] if old is None else ["d/a b.tar"])
         assert whole(url, 1 << 20) == data
         assert head_object(url).size == size

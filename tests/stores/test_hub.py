@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,6 +78,9 @@ def test_urls(url: str, expected: HubPath) -> None:
 def test_urls_that_name_no_file(url: str) -> None:
     with pytest.raises(Usage, match="not the URL of a file"):
         split_url(url)
+    with pytest.raises(Unsupported) as caught:
+        HubStore(StoreOptions()).put(ROOT + "a.tar", False)
+    assert "hf upload org/name DIRECTORY --repo-type dataset" in str(caught.value.hint)
 
 
 def test_agrees_with_the_client_library(server: HubServer, tmp_path: Path) -> None:
@@ -161,6 +164,13 @@ def test_pages_on_another_host_get_no_token(server: HubServer, monkeypatch: pyte
     assert "Authorization" not in server.storage.log[-1][2]
 
 
+def test_models_and_spaces(server: HubServer) -> None:
+    for kind, root in (("models", "hf://org/name/"), ("spaces", "hf://spaces/org/name/")):
+        repository = server.repositories[f"{kind}/org/name"] = Repository(lfs={"a"})
+        repository.commit({"a": kind.encode(), "b": b"b"})
+        assert (whole(root + "a"), whole(root + "b")) == (kind.encode(), b"b")
+
+
 def test_all_files_are_of_one_commit(server: HubServer) -> None:
     """A commit to the branch while the process runs changes nothing; a commit and a tag are revisions too."""
     repository = server.repositories["datasets/org/name"]
@@ -175,15 +185,6 @@ def test_all_files_are_of_one_commit(server: HubServer) -> None:
     assert sum("/revision/" in path for _, path, _ in server.log) == 1
     repository.revisions["refs/pr/1"] = second
     assert whole("hf://datasets/org/name@refs/pr/1/README.md") == b"new"
-
-
-def test_models_and_spaces(server: HubServer) -> None:
-    for kind, root in (("models", "hf://org/name/"), ("spaces", "hf://spaces/org/name/")):
-        repository = server.repositories[f"{kind}/org/name"] = Repository(lfs={"a"})
-        repository.commit({"a": kind.encode(), "b": b"b"})
-        assert whole(root + "a") == kind.encode()
-        assert whole(root + "b") == b"b"
-        assert [info.url for info in HubStore(StoreOptions()).list(root)] == [root + "a", root + "b"]
 
 
 def test_an_address_that_expires_is_asked_for_again(server: HubServer) -> None:
@@ -226,26 +227,14 @@ def test_a_busy_hub_is_asked_again(server: HubServer) -> None:
     assert len(lines) == 3
 
 
-def test_a_length_that_differs_is_an_error(server: HubServer) -> None:
-    """What the storage sends is not what the Hub has described."""
+@each_row(("change", "error"), [(lambda data: data[:-1], "the Hub says"), (lambda data: data[:-1] + b"?", "checksum")])
+def test_bytes_that_differ_are_an_error(change: Callable[[bytes], bytes], error: str, server: HubServer) -> None:
+    """What the storage sends has another length, or another SHA-256, than the Hub has described."""
     serve = server.storage.serve
-    server.storage.serve = lambda path, data, **how: serve(path, data[:-1], **how)  # type: ignore[method-assign]
-    with pytest.raises(TarkitError, match="the Hub says"):
+    server.storage.serve = lambda path, data, **how: serve(path, change(data), **how)  # type: ignore[method-assign]
+    with pytest.raises(TarkitError, match=error):
         whole(ROOT + "data/train-0.tar")
-
-
-def test_bytes_that_differ_are_an_error(server: HubServer) -> None:
-    """What the storage sends has another SHA-256 than the Hub has described."""
-    serve = server.storage.serve
-    server.storage.serve = lambda path, data, **how: serve(path, data[:-1] + b"?", **how)  # type: ignore[method-assign]
-    with pytest.raises(TarkitError, match="checksum"):
-        whole(ROOT + "data/train-0.tar")
-
-
-def test_writing_is_refused_with_a_hint() -> None:
-    with pytest.raises(Unsupported) as caught:
-        HubStore(StoreOptions()).put(ROOT + "a.tar", False)
-    assert "hf upload org/name DIRECTORY --repo-type dataset" in str(caught.value.hint)
+    server.storage.serve = serve  # type: ignore[method-assign]
 
 
 def test_a_repository_is_packed_like_a_directory(server: HubServer, here: Path) -> None:

@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -19,7 +19,6 @@ pytest.importorskip("urllib3")
 
 from tarkit.errors import TarkitError, Usage
 from tarkit.stores import buckets, connect
-from tarkit.stores.schemes import public_name
 from tarkit.stores.store import StoreOptions, parse_options
 from tests._tools import each_row, program
 from tests.stores._http import HttpServer, QuietServer
@@ -147,35 +146,6 @@ def test_credentials_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(TarkitError, match="permission denied") as raised:
             connect.head_object("s3://bucket/a.tar", parse_options({**given, "net_timeout": 3}))
         assert (raised.value.hint or "").startswith("check the profile of AWS_PROFILE in ~/.aws; ")
-
-
-NAMES = {
-    "/k": "begins with a slash", "k//j": "nothing between two slashes", "k/": "ends in a slash",
-    "k//": "nothing between two slashes", "a/../b": "a part between slashes is . or ..",
-    "./a": "a part between slashes is . or ..", "..": "a part between slashes is . or ..", "a\nb": "a line end",
-    "a\x7f": "a line end", "a\udc80": "not valid UTF-8",
-}  # fmt: skip
-
-
-@each_row("scheme", ["s3", "gs", "az"])
-@each_row("key", sorted(NAMES))
-def test_names_that_the_library_changes_are_refused(scheme: str, key: str) -> None:
-    """obstore would read, write or list another object: it leaves out slashes at both ends, and panics at others."""
-    options = StoreOptions(endpoint_url="http://127.0.0.1:9", retries=0, timeout=1)
-    url = f"{scheme}://bucket/{key}"
-    calls: list[Callable[[], object]] = [
-        lambda: connect.open_object(url, options),
-        lambda: connect.head_object(url, options),
-        lambda: connect.create_object(url, options=options),
-        lambda: connect.delete_object(url, options),
-    ]
-    if key not in ("k/", ".."):  # which names begin with
-        calls.append(lambda: list(connect.list_objects(url, options)))
-    for call in calls:
-        with pytest.raises(Usage) as raised:
-            call()
-        assert str(raised.value).startswith(f"{public_name(url)}: the library cannot name this object: ")
-        assert NAMES[key] in str(raised.value)
 
 
 @each_row("bucket", ["b ucket", "b\nu", "b@c", "b?c", "..", "[::1]", "é", "\x00"])

@@ -47,13 +47,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         yield paths
 
 
-def calls(url: str) -> dict[str, Callable[[], object]]:
+def calls(url: str, start: str = "") -> dict[str, Callable[[], object]]:
+    """Return the operations on an object, and a list of the names that begin so."""
     return {
         "read": lambda: connect.open_object(url, OPTIONS),
         "head": lambda: connect.head_object(url, OPTIONS),
         "write": lambda: connect.create_object(url, options=OPTIONS),
         "remove": lambda: connect.delete_object(url, OPTIONS),
-        "list": lambda: list(connect.list_objects(f"{url}/x", OPTIONS)),
+        "list": lambda: list(connect.list_objects(start or f"{url}/x", OPTIONS)),
     }
 
 
@@ -64,12 +65,37 @@ def test_names_that_stand_for_others_are_refused(scheme: str, seed: int, asked: 
     pick = random.Random(seed)
     parts = [*pick.choices(PARTS, k=pick.randrange(3)), pick.choice((*DOTS, "")), *pick.choices(PARTS, k=2)]
     asked.clear()
-    for what, call in calls(START[scheme] + "/".join(parts)).items():
-        if scheme == "hf" and what in ("write", "remove"):  # which are never possible
-            continue
-        with pytest.raises(Usage, match="cannot name this object") as raised:
-            call()
-        assert "\n" not in str(raised.value), what
+    refused(calls(START[scheme] + "/".join(parts)), "", scheme)
+    assert asked == []
+
+
+def refused(operations: dict[str, Callable[[], object]], why: str, scheme: str) -> None:
+    """Check that operations are refused; those of hf that write are never possible."""
+    for what, call in operations.items():
+        if scheme != "hf" or what not in ("write", "remove"):
+            with pytest.raises(Usage, match=f"the library cannot name this object: .*{why}") as raised:
+                call()
+            assert "\n" not in str(raised.value), what
+
+
+NAMES = {
+    "/k": "begins with a slash", "k//j": "nothing between two slashes", "k/": "ends in a slash",
+    "k//": "nothing between two slashes", "a/../b": "a part between slashes is . or ..",
+    "./a": "a part between slashes is . or ..", "..": "a part between slashes is . or ..", "a\nb": "a line end",
+    "a\x7f": "a line end", "a\udc80": "not valid UTF-8",
+}  # fmt: skip
+
+
+@each_row("scheme", ["s3", "gs", "az"])
+@each_row("key", sorted(NAMES))
+def test_names_that_obstore_changes_are_refused(scheme: str, key: str, asked: list[str]) -> None:
+    """It leaves out slashes at both ends, and panics at others."""
+    pytest.importorskip("obstore")
+    url = f"{scheme}://bucket/{key}"
+    operations = calls(url, url)
+    if key in ("k/", ".."):  # which names begin with
+        del operations["list"]
+    refused(operations, NAMES[key], scheme)
     assert asked == []
 
 

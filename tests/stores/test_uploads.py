@@ -1,6 +1,6 @@
 """Uploads to s3:// while other runs write and the server fails: one clear end, and nothing of others is touched.
 
-Each row draws a run: what is written, with which conditions, and what goes wrong. The server knows who wrote what.
+A row with a seed draws a run: what is written, on which conditions, what goes wrong. The server knows who wrote what.
 """
 
 from __future__ import annotations
@@ -51,13 +51,18 @@ class Faults:
         return self.chosen[request.what]
 
 
-def write(server: S3Server, data: bytes, fresh: bool, retries: int) -> upload_module.RemoteUpload:
+def write(server: S3Server, data: bytes, fresh: bool, retries: int = 2) -> upload_module.RemoteUpload:
     options = StoreOptions(endpoint_url=server.url, retries=retries, timeout=5, warn=lambda line: None)
     upload = connect.create_object(URL, fresh, options)
     for start in range(0, len(data), 1 << 20):
         upload.write(data[start : start + (1 << 20)])
     upload.close()
     return upload
+
+
+def completes(request: Request) -> bool:
+    """Whether a request is the one that makes an object appear."""
+    return request.what in ("put", "complete")
 
 
 def outcome(action: Callable[[], object]) -> BaseException | None:
@@ -103,6 +108,65 @@ def test_one_upload_under_faults(seed: int, server: S3Server) -> None:
         assert not server.uploads, said
 
 
+@each_row("lost", ["close", "503"])
+@each_row("fresh", [True, False])
+@each_row("times", [1, 9])
+@each_row("size", [0, 1000, 12_000_000])
+def test_a_lost_reply(lost: str, fresh: bool, times: int, size: int, server: S3Server) -> None:
+    """What was written is there, although the server said so to nobody, or says that it exists."""
+    replies: list[str] = []
+
+    def lose(request: Request) -> str | None:
+        if not completes(request) or len(replies) == times:
+            return None
+        replies.append(request.key)
+        return f"done {lost}"
+
+    server.objects.clear()
+    server.fault = lose
+    write(server, LARGE[:size], fresh)
+    assert replies
+    assert server.objects[NAME][0] == LARGE[:size]
+
+
+@each_row("first", ["", "head"])
+def test_parts_that_replace_an_object(first: str, server: S3Server) -> None:
+    """An object of the same length that was there before is not taken for what was written."""
+    server.objects[NAME] = before = (bytes(len(LARGE)), '"theirs"', {})
+    refused: list[str] = []
+
+    def refuse(request: Request) -> str | None:
+        if not completes(request) and (refused or request.what != first):
+            return None
+        refused.append(request.what)
+        return "503"
+
+    server.fault = refuse
+    error = outcome(lambda: write(server, LARGE, False))
+    assert "the server answers 503" in str(error)
+    assert refused
+    assert server.objects[NAME] == before
+
+
+@each_row("size", [0, 1000, len(LARGE)])
+@each_row("stored", [None, b"less"])
+def test_a_server_that_stores_something_else(size: int, stored: bytes | None, server: S3Server) -> None:
+    """Nothing, or another object; it answers 200 all the same."""
+    done: list[str] = []
+
+    def forget(request: Request) -> None:
+        done.append(request.what)
+        if request.what == "head" and {"put", "complete"} & set(done):
+            server.objects.clear()
+            server.objects |= {} if stored is None else {NAME: (stored, '"other"', {})}
+
+    server.objects.clear()
+    server.fault = forget
+    said = "the server does not find" if stored is None else f"4 bytes .* {size} were sent; it is there"
+    with pytest.raises(Unconfirmed, match=said):
+        write(server, LARGE[:size], True)
+
+
 @each_row("large", [False, True])
 @each_row("theirs", [b"other", LARGE[::-1]])
 def test_another_writer_is_first(large: bool, theirs: bytes, server: S3Server) -> None:
@@ -115,7 +179,7 @@ def test_another_writer_is_first(large: bool, theirs: bytes, server: S3Server) -
 
     server.objects.clear()
     server.fault = intrude
-    error = outcome(lambda: write(server, data, True, 2))
+    error = outcome(lambda: write(server, data, True))
     assert str(error) == f"{URL}: this object exists"
     assert server.objects[NAME][0] == theirs
     assert not server.uploads
