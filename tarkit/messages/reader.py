@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem, show
 from tarkit.messages.maps import EncodeValue, IncompleteMap, MalformedMap, Split, load_encoding, map_to_entries
-from tarkit.streams.codecs import MESSAGES
+from tarkit.streams.codecs import CUT, MESSAGES
 from tarkit.tar.generated import GeneratedArchive
-
-CUT = "the file was not written or not copied to its end: copy or make it again"
 
 
 class MapArchive(GeneratedArchive):

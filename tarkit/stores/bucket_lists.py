@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 from urllib.parse import unquote_plus, urlencode
 from xml.etree import ElementTree
 
@@ -20,27 +20,21 @@ import obstore
 from tarkit.stores.buckets import bucket_address, open_at
 from tarkit.stores.http import content, error_for_reply, send, succeeded
 from tarkit.stores.retry import list_pages
-from tarkit.stores.store import StoreOptions, TryAgain, unquote_etag
+from tarkit.stores.store import StoreOptions, TryAgain
 
 _VALID = timedelta(hours=1)
 
-
-class Listed(NamedTuple):
-    """An object of a list, by its name as it is stored."""
-
-    name: str
-    size: int
-    etag: str | None
-    modified: datetime | None
+Meta = dict[str, Any]
+"""An object as obstore describes it; its path is the name as it is stored."""
 
 
-def listed_by_name(bucket: str, prefix: str, after: str, options: StoreOptions) -> Iterator[Listed]:
+def listed_by_name(bucket: str, prefix: str, after: str, options: StoreOptions) -> Iterator[Meta]:
     """Yield the objects whose names begin with `prefix`, those behind the name `after`, in the order of the server."""
     query = {"list-type": "2", "prefix": prefix, "encoding-type": "url"} | ({"start-after": after} if after else {})
     return list_pages(f"s3://{bucket}/{prefix}", options, partial(_page, bucket, query, options), "")
 
 
-def _page(bucket: str, query: dict[str, str], options: StoreOptions, token: str) -> tuple[list[Listed], str | None]:
+def _page(bucket: str, query: dict[str, str], options: StoreOptions, token: str) -> tuple[list[Meta], str | None]:
     """Return the objects of a page of a list, and the token of the next one."""
     name = f"s3://{bucket}/{query['prefix']}"
     parameters = urlencode(query | ({"continuation-token": token} if token else {}))
@@ -55,24 +49,24 @@ def _page(bucket: str, query: dict[str, str], options: StoreOptions, token: str)
         raise error_for_reply(name, reply, True)
     try:
         page = ElementTree.fromstring(content(reply, name))
-    except ElementTree.ParseError:
-        page = ElementTree.Element("")
-    for element in page.iter():
-        element.tag = element.tag.rpartition("}")[2]  # without its name space
-    following = _text(page, "NextContinuationToken")
-    if page.tag != "ListBucketResult" or (_text(page, "IsTruncated") == "true" and not following):
-        raise TryAgain("the server sends something else than a list of objects")
-    return [_listed(entry) for entry in page.iter("Contents")], following or None
+        for element in page.iter():
+            element.tag = element.tag.rpartition("}")[2]  # without its name space
+        following = _text(page, "NextContinuationToken")
+        if page.tag == "ListBucketResult" and (following or _text(page, "IsTruncated") != "true"):
+            return [_listed(entry) for entry in page.iter("Contents")], following or None
+    except (ElementTree.ParseError, ValueError):
+        pass
+    raise TryAgain("the server sends something else than a list of objects")
 
 
-def _listed(entry: ElementTree.Element) -> Listed:
+def _listed(entry: ElementTree.Element) -> Meta:
     modified = _text(entry, "LastModified")
-    return Listed(
-        unquote_plus(_text(entry, "Key")),
-        int(_text(entry, "Size")),
-        unquote_etag(_text(entry, "ETag")),
-        datetime.fromisoformat(modified) if modified else None,
-    )
+    return {
+        "path": unquote_plus(_text(entry, "Key")),
+        "size": int(_text(entry, "Size")),
+        "e_tag": _text(entry, "ETag"),
+        "last_modified": datetime.fromisoformat(modified) if modified else None,
+    }
 
 
 def _text(element: ElementTree.Element, tag: str) -> str:

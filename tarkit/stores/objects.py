@@ -132,8 +132,7 @@ class ObjectStore(Store):
                 for meta in page:
                     name = meta["path"]
                     if name.startswith(prefix):
-                        etag = unquote_etag(meta.get("e_tag"))  # a time is not as precise as in a reply
-                        yield name, _info(f"{scheme}://{bucket}/{name}", meta)._replace(version=etag)
+                        yield name, _info(f"{scheme}://{bucket}/{name}", meta, listed=True)
                     elif name > prefix:
                         return
         except InvalidPathError:
@@ -175,17 +174,16 @@ class ObjectStore(Store):
             if must:
                 raise
             return
-        for name, size, etag, modified in chain(first, following):
-            if name.removesuffix("/") == last:  # the last one is stored with a slash
+        for meta in chain(first, following):
+            name = meta["path"].removesuffix("/")  # as obstore has it
+            if name == last:  # the last one is stored with a slash
                 continue
-            named = f"s3://{bucket}/{name.removesuffix('/')}"  # as obstore has them
             try:
-                split_named(named)
+                split_named(f"s3://{bucket}/{name}")
             except Usage:
-                refused.append(name)
-                continue
-            meta = {"size": size, "e_tag": etag, "last_modified": modified}
-            yield _info(named, meta)._replace(version=etag)
+                refused.append(meta["path"])
+            else:
+                yield _info(f"s3://{bucket}/{name}", meta, listed=True)
         warn_of_names(url, refused, self.options)
 
     def server(self, url: str) -> tuple[str, ...]:
@@ -369,7 +367,9 @@ def _before(name: str) -> str | None:
     return f"{name[:-1]}{last}~" if last.isascii() and last.isalnum() else name[:-1].rstrip("./") or None
 
 
-def _info(url: str, meta: Any) -> Info:
-    written = meta.get("last_modified")
-    version = unquote_etag(meta.get("e_tag")) or str(written or "") or None
+def _info(url: str, meta: Any, listed: bool = False) -> Info:
+    """Return a description of obstore; in a list a time is no version, as it is not as precise as in a reply."""
+    written, version = meta.get("last_modified"), unquote_etag(meta.get("e_tag"))
+    if not listed:
+        version = version or str(written or "") or None
     return Info(url, meta["size"], version, modified=int(written.timestamp()) * 10**9 if written else None)

@@ -16,10 +16,9 @@ from struct import Struct
 from typing import NamedTuple
 
 from tarkit.errors import Problem, TarkitError, Unsupported, show
+from tarkit.streams.codecs import CUT
 from tarkit.streams.copy import CHUNK
 from tarkit.streams.source import FileSource
-
-CUT = "the file was not written or not copied to its end: copy or make it again"
 
 LOCAL, CENTRAL, END = Struct("<4s5H3L2H"), Struct("<4s6H3L5H2L"), Struct("<4s4H2LH")
 END64, LOCATOR = Struct("<4sQ2H2L4Q"), Struct("<4sLQL")

@@ -16,6 +16,7 @@ from zlib import error as zlib_error
 
 from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem, Unsupported, show
+from tarkit.streams.codecs import CUT
 from tarkit.streams.copy import CHUNK, new_buffer
 from tarkit.streams.files import File
 from tarkit.streams.source import FileSource
@@ -25,7 +26,7 @@ from tarkit.tar.block import padding
 from tarkit.tar.generated import GeneratedArchive
 from tarkit.tar.header import encode
 from tarkit.zip.decode import DEFLATE, STORED, MalformedData, decoded
-from tarkit.zip.directory import CUT, LOCAL, ZipMember, damaged, read_directory
+from tarkit.zip.directory import LOCAL, ZipMember, damaged, read_directory
 from tarkit.zip.info import facts_of, is_directory, kind_of, name_of, unsupported
 
 SHORT = 1 << 16  # bytes in the zip: larger entries are read in pieces

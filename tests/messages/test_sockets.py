@@ -250,7 +250,7 @@ def test_more_senders_than_named(transport: str, here: Path) -> None:
         first.send(msgpack.packb({"__EOF__": b"true"}))
         first.close()
         with pytest.raises(subprocess.TimeoutExpired):
-            receiver.wait(1.5)
+            receiver.wait(0.5)
         second.send(msgpack.packb({"__key__": "l", "x": b"1"}))
         second.send(msgpack.packb({"__EOF__": b"true"}))
         second.close()
@@ -397,7 +397,7 @@ def test_receiver_dies(start: Processes, here: Path) -> None:
     sender = start("cat", "a.tar", "-o", f"zpush://127.0.0.1:{number}?queue=5")
     assert os.read(reader, 1)  # it has received
     with pytest.raises(subprocess.TimeoutExpired):
-        sender.wait(1.5)
+        sender.wait(0.5)
     receiver.kill()
     assert "a receiver has closed its connection before the end" in start.ends(sender, 1)
     os.close(reader)

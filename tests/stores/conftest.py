@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,21 +14,26 @@ from tests.stores._http import HttpServer, http_server
 from tests.stores._s3 import Bucket, S3Server, s3_server
 from tests.stores._servers import KEYS
 
+OURS = ("AWS_", "GOOGLE_", "AZURE_", "HF_", "HUGGING_FACE_", "AIS_", "WDS_", "GOPEN_", "USE_AIS_FOR")
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
 
 @pytest.fixture(autouse=True)
-def _own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget the options, and the stores with them, that a command in this process set before; pauses are short."""
+def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Have no settings of this machine, nor options and stores of a command before; pauses are short."""
+    for name in [*os.environ]:
+        if name.startswith(OURS) or name.lower() in PROXIES:
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setattr(retry, "_PAUSE", 0.01)
     connect.configure(StoreOptions())
     connect._store.cache_clear()
-    monkeypatch.setattr(retry, "_PAUSE", 0.01)
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HttpServer]:
-    """A web server, and no settings of this machine."""
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    for name in ("http_proxy", "https_proxy", "all_proxy", "WDS_CACHE", "WDS_CACHE_SIZE"):
-        monkeypatch.delenv(name, raising=False)
+def server() -> Iterator[HttpServer]:
+    """A web server."""
     with http_server() as found:
         yield found
 
@@ -35,7 +41,6 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HttpServ
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch, here: Path) -> Iterator[S3Server]:
     """A server of S3 in memory, which variables name, and its credentials."""
-    monkeypatch.setenv("HOME", str(here))
     with s3_server() as found:
         for name, value in {**KEYS, "AWS_ENDPOINT_URL": found.url}.items():
             monkeypatch.setenv(name, value)

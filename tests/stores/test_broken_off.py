@@ -76,7 +76,7 @@ def uploading(bucket: Bucket, url: str) -> Iterator[subprocess.Popen[bytes]]:
         yield running
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("signum", [signal.SIGHUP, signal.SIGKILL])
 def test_a_signal_leaves_neither_object_nor_parts(signum: int, bucket: Bucket) -> None:
     """But for a kill, whose parts are listed and can be removed, as docs/stores.md says."""
     with uploading(bucket, f"{bucket.url}ended.tar") as running:

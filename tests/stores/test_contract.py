@@ -314,7 +314,7 @@ def test_lists(backend: Backend, root: str) -> None:
 # ---- Writing
 
 
-@pytest.mark.parametrize("size", [0, 1, (5 << 20) - 1, 5 << 20, 12_000_000])
+@pytest.mark.parametrize("size", [0, 1, 5 << 20, 12_000_000])
 def test_what_is_written_is_read(size: int, backend: Backend, written: str) -> None:
     """There is no object before it is complete, and the old one stays until then; what is given up leaves nothing."""
     url, data = f"{written}d/a b.tar", DATA[:size]

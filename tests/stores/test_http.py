@@ -6,22 +6,27 @@ import random
 import threading
 import time
 import traceback
+import zlib
+from base64 import b64encode
 from dataclasses import replace
 from email.utils import formatdate
+from hashlib import md5, sha1, sha256, sha512
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("urllib3")
 
+import tarkit
 from tarkit.errors import TarkitError
-from tarkit.stores import reading, retry
+from tarkit.stores import connect, reading, retry
+from tarkit.stores.checksum import Checksum, named_by
 from tarkit.stores.connect import open_object
 from tarkit.stores.http import HttpStore
 from tarkit.stores.object_prefetch import fetch
 from tarkit.stores.reading import RemoteObject, Transfer
 from tarkit.stores.store import StoreOptions, TryAgain
-from tests._tools import each_row
+from tests._tools import archive, each_row
 from tests.stores import _tools
 from tests.stores._http import HttpServer, Served, http_server
 
@@ -229,3 +234,93 @@ def test_a_token_with_a_line_end_is_in_no_message(server: HttpServer, monkeypatc
     with pytest.raises(TarkitError, match="a header is not valid") as caught:
         open_object("ais://b/a.tar", StoreOptions(storage={"token": token}))
     assert token.splitlines()[1] not in "".join(traceback.format_exception(caught.value))
+
+
+# ---- Checksums
+
+SHARD = archive([("a.bin", random.Random(7).randbytes(3_000_000)), ("a.cls", b"1")])
+ANOTHER = archive([("a.bin", random.Random(8).randbytes(3_000_000)), ("a.cls", b"1")])
+
+
+def base64(value: bytes) -> str:
+    return b64encode(value).decode()
+
+
+def headers(data: bytes) -> list[tuple[dict[str, str], bool]]:
+    """Headers with a checksum of `data`, and whether they hold in replies with a part of it too."""
+    crc = zlib.crc32(data).to_bytes(4, "big")
+    return [
+        ({"Repr-Digest": f"sha-256=:{base64(sha256(data).digest())}:"}, True),
+        ({"Repr-Digest": f"unknown=:AAAA:, sha-512=:{base64(sha512(data).digest())}:"}, True),
+        ({"Digest": f"SHA-256={base64(sha256(data).digest())}"}, True),
+        ({"x-goog-hash": f"crc32c=AAAAAA==,md5={base64(md5(data).digest())}"}, True),
+        ({"x-ms-blob-content-md5": base64(md5(data).digest())}, True),
+        ({"Content-MD5": base64(md5(data).digest())}, False),
+        ({"x-amz-checksum-sha256": base64(sha256(data).digest())}, False),
+        ({"x-amz-checksum-sha1": base64(sha1(data).digest())}, False),
+        ({"x-amz-checksum-crc32": base64(crc)}, False),
+    ]
+
+
+def read_range(url: str, start: int = 0, stop: int | None = None) -> bytes:
+    with connect.open_object(url).stream(start, stop) as stream:
+        return b"".join(iter(lambda: stream.read(70_000), b""))
+
+
+@each_row("number", range(len(headers(b""))))
+def test_the_checksum_of_the_server_is_compared(number: int, server: HttpServer, here: Path) -> None:
+    right, parts = headers(SHARD)[number]
+    wrong = headers(ANOTHER)[number][0]
+    for ranges in (True, False) if parts else (False,):
+        url = server.serve("/a.tar", SHARD, headers=right, ranges=ranges)
+        assert read_range(url) == SHARD
+        assert [sample.key for sample in tarkit.open(url)] == ["a"]
+        url = server.serve("/a.tar", SHARD, headers=wrong, ranges=ranges)
+        with pytest.raises(TarkitError, match="checksum"):
+            read_range(url)
+        with pytest.raises(TarkitError, match="checksum"):
+            tarkit.open(url).write("b.tar")
+        assert not (here / "b.tar").exists()
+        with pytest.raises(TarkitError, match="checksum"):
+            list(tarkit.open(url, storage_options={"cache": f"cache-{number}-{ranges}"}))
+
+
+def test_a_connection_that_breaks_changes_nothing(server: HttpServer) -> None:
+    right, wrong = headers(SHARD)[0][0], headers(ANOTHER)[0][0]
+    assert read_range(server.serve("/a.tar", SHARD, headers=right, drop=50_000, drops=3)) == SHARD
+    with pytest.raises(TarkitError, match="checksum"):
+        read_range(server.serve("/a.tar", SHARD, headers=wrong, drop=50_000, drops=3))
+    assert read_range(server.serve("/empty", b"", headers=headers(b"")[0][0])) == b""
+
+
+def test_what_is_read_by_one_request(server: HttpServer) -> None:
+    """Such as a source of a recipe."""
+    with pytest.raises(TarkitError, match="checksum"):
+        fetch(server.serve("/a", b"data", headers=headers(b"other")[0][0]), 4)
+
+
+def test_parts_are_not_compared(server: HttpServer) -> None:
+    url = server.serve("/a.tar", SHARD, headers=headers(ANOTHER)[0][0])
+    assert read_range(url, 1000) == SHARD[1000:]
+    assert read_range(url, 0, 1000) == SHARD[:1000]
+    assert tarkit.stats(url).samples == 1
+    url = server.serve("/whole.tar", SHARD, headers=headers(ANOTHER)[0][0], ranges=False)
+    assert read_range(url, 0, 1000) == SHARD[:1000]
+
+
+def test_what_is_no_checksum_of_the_object() -> None:
+    """Those of several parts, of compressed bytes, of unknown algorithms, and whatever is not of the right length."""
+    digest = base64(md5(b"").digest())
+    for each in (
+        {"x-amz-checksum-sha256": f"{base64(sha256(b'').digest())}-3"},
+        {"x-goog-hash": f"md5={digest}", "x-goog-stored-content-encoding": "gzip"},
+        {"Repr-Digest": f"md5=:{digest}:", "Content-Encoding": "gzip"},
+        {"x-goog-hash": "crc32c=AAAAAA=="},
+        {"Repr-Digest": "sha-256=:AAAA:"},
+        {"Repr-Digest": "sha-256=AAAAA"},
+        {"ETag": f'"{md5(b"").hexdigest()}"'},
+        {"Content-MD5": "é"},
+    ):
+        assert named_by(each, whole=True) is None, each
+    assert named_by({"Content-MD5": digest}, whole=False) is None
+    assert named_by({"Content-MD5": digest}, whole=True) == Checksum("md5", md5(b"").digest())

@@ -13,7 +13,7 @@ pytest.importorskip("urllib3")
 
 import tarkit
 from tarkit.errors import TarkitError, Unsupported, Usage
-from tarkit.stores import hub, reading, retry
+from tarkit.stores import hub, reading
 from tarkit.stores.hub import HubPath, HubStore, split_url
 from tarkit.stores.store import StoreOptions
 from tests._tools import each_row
@@ -36,15 +36,10 @@ FILES = {
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
-    """A Hub with a dataset, and no settings of this machine."""
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_DISABLE_IMPLICIT_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
+    """A Hub with a dataset."""
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setattr(reading, "FIRST", 100_000)
     monkeypatch.setattr(reading, "LARGEST", 400_000)
-    monkeypatch.setattr(retry, "_PAUSE", 0.01)
     monkeypatch.setattr(hub, "_commits", {})
     with hub_server() as found:
         monkeypatch.setenv("HF_ENDPOINT", found.url)
@@ -206,7 +201,6 @@ def test_an_address_that_expires_is_asked_for_again(server: HubServer) -> None:
 @each_row(
     ("status", "headers", "error"),
     [
-        (500, {}, "500"),
         (429, {"RateLimit": '"api";r=0;t=0'}, "429"),
         (429, {"Retry-After": "0"}, "429"),
         (418, {}, "418"),
@@ -215,9 +209,8 @@ def test_an_address_that_expires_is_asked_for_again(server: HubServer) -> None:
 )
 def test_a_hub_that_fails(status: int, headers: dict[str, str], error: str, server: HubServer) -> None:
     server.statuses = [(status, headers)] * 99
-    with pytest.raises(TarkitError, match=error) as caught:
+    with pytest.raises(TarkitError, match=f"^{ROOT}README.md: .*{error}"):
         whole(ROOT + "README.md")
-    assert ROOT + "README.md" in str(caught.value)
 
 
 def test_a_busy_hub_is_asked_again(server: HubServer) -> None:

@@ -61,7 +61,6 @@ def test_what_has_changed_is_done_again(bucket: Bucket, kind: str) -> None:
     assert jobs(line, "-j", "2") == ["0", "1", "2", "3"]
     whole = outputs(bucket)
     assert sorted(whole) == [f"out/{number}.tar" for number in range(4)]
-    assert jobs(line) == []
     bucket.delete("out/1.tar")
     bucket.put("out/2.tar", b"x" * len(whole["out/2.tar"]))
     assert jobs(line) == ["1", "2"]

@@ -11,6 +11,7 @@ from contextlib import suppress
 from email.utils import formatdate
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,15 +131,21 @@ def _changed(how: str) -> bytes:
 def test_a_stale_index_never_gives_a_wrong_sample(
     format: str, how: str, server: HttpServer, run: Run, archive: Archive
 ) -> None:
-    """Whatever the index says, the result is that of a search in the shard as it is."""
+    """Whatever the index says, the result is that of a search in the shard as it is; of `indexed`, or an error."""
     serve(server, run, archive, MEMBERS, format)
-    data = _changed(how)
-    url = server.serve("/a.tar", data)
-    with_index = [run("get", key, url, exit=None) for key in ("d/04.jpg", "d/17.cls", "d/39", "d/00.jpg")]
-    for suffix in FORMATS.values():
-        server.objects.pop("/a" + suffix, None)
-    without = [run("get", key, url, exit=None) for key in ("d/04.jpg", "d/17.cls", "d/39", "d/00.jpg")]
-    assert [(ran.stdout, ran.status) for ran in with_index] == [(ran.stdout, ran.status) for ran in without]
+    changed = _changed(how)
+    url, path = server.serve("/a.tar", changed), archive(changed, "changed.tar")
+    for key in ("d/04.jpg", "d/17.cls", "d/39", "d/00.jpg"):
+        ran, expected = (run("get", key, name, exit=None) for name in (url, path))
+        assert (ran.stdout, ran.status) == (expected.stdout, expected.status)
+    how_read: dict[str, Any] = {"allow": ["all"], "on_problem": lambda text: None}
+    right = {sample.key: dict(sample) for sample in tarkit.open(path, **how_read)}
+    with suppress(TarkitError):
+        data = tarkit.open(url, **how_read).indexed()
+        keys = data.keys()
+        for key in keys:
+            with suppress(TarkitError):
+                assert (data[key].key, dict(data[key])) == (key, right[key])
 
 
 def test_times_are_compared_where_both_have_them(server: HttpServer, run: Run, archive: Archive) -> None:
@@ -257,7 +264,7 @@ def test_compressed_objects_among_others(server: HttpServer, run: Run, archive: 
     assert "searched 12 inputs\n" in run("get", "12.cls", *names, exit=1).stderr
 
 
-@each_row("seed", range(12))
+@each_row("seed", range(6))
 def test_a_stale_index_never_takes_fields_from_a_sample(
     seed: int, server: HttpServer, run: Run, archive: Archive, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,24 +340,6 @@ def test_indexed_reads_headers_where_the_index_does_not_list_all(
         path = archive(tar(members, PAX))
         data, local = tarkit.open(url).indexed(), tarkit.open(path).indexed()
         assert [(each.key, dict(each)) for each in data] == [(each.key, dict(each)) for each in local]
-
-
-@each_row("how", ["longer", "shorter", "moved", "reversed", "renamed"])
-def test_indexed_of_a_changed_object(how: str, server: HttpServer, run: Run, archive: Archive) -> None:
-    """An error, or the samples of the shard as it is."""
-    serve(server, run, archive, MEMBERS, "dali")
-    changed = _changed(how)
-    url, path = server.serve("/a.tar", changed), archive(changed)
-    right = {each.key: dict(each) for each in tarkit.open(path, allow=["all"], on_problem=lambda text: None)}
-    try:
-        data = tarkit.open(url, allow=["all"], on_problem=lambda text: None).indexed()
-    except TarkitError:
-        return
-    keys = data.keys()
-    for key in keys:
-        with suppress(TarkitError):
-            sample = data[key]
-            assert (sample.key, dict(sample)) == (key, right[key])
 
 
 def test_an_object_that_changes_after_it_was_indexed_is_an_error(

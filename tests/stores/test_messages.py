@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import ssl
+import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
+from urllib.parse import quote
 
 import pytest
 
@@ -20,11 +27,18 @@ pytest.importorskip("urllib3")
 from tarkit.errors import TarkitError, Usage
 from tarkit.stores import buckets, connect
 from tarkit.stores.store import StoreOptions, parse_options
-from tests._tools import each_row, program
-from tests.stores._http import HttpServer, QuietServer
+from tests._tools import each_row, free_port, program
+from tests.stores._http import Handler, HttpServer, QuietServer, listening
 from tests.stores._servers import KEYS, rclone, tarkit_run
 
 QUICK = ("--net-retries", "0", "--net-timeout", "0.5")
+
+
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set credentials of s3://, which `said` unsets."""
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
 
 
 def said(*words: str, exit: int = 1, **variables: str) -> str:
@@ -237,3 +251,245 @@ def test_a_server_without_tls(server: HttpServer, here: Path) -> None:
     for variables in ({"HF_ENDPOINT": f"https://{address}"}, {"AIS_ENDPOINT": f"https://{address}"}):
         url = "hf://datasets/o/n/a.tar" if "HF_ENDPOINT" in variables else "ais://b/a.tar"
         assert expected in said("stats", url, **variables)
+
+
+# ---- s3://: what failed decides, whatever words the server sends
+
+WORDS = [
+    "timeout", "timed", "out", "TimedOut", "kind:", "Timeout", "certificate", "InvalidCertificate", "dns", "error",
+    "failed", "to", "lookup", "Connection", "refused", "ConnectionReset", "reset", "by", "peer", "IncompleteBody",
+    "unexpected", "EOF", "BareRedirect", "builder", "error", "status", "code:", "200", "-", "Server", "returned",
+    "non-2xx", "status", "code:", "999", "token", "request", "http://169.254.169.254/", "inner:", "BareRedirect",
+]  # fmt: skip
+
+
+@contextmanager
+def answering(answer: Callable[[socket.socket], None], whole: bool = True) -> Iterator[str]:
+    """A server that reads a request, if it is `whole`, and answers; yield its address."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(20)
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _ = listening.accept()
+                    data = client.recv(65536)
+                    while whole and data and b"\r\n\r\n" not in data:
+                        data += client.recv(65536)
+                    answer(client)
+                    client.close()
+                except OSError:
+                    return
+
+        Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def sends(data: bytes) -> Callable[[socket.socket], None]:
+    return lambda client: client.sendall(data)
+
+
+def reset(client: socket.socket) -> None:
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def body(status: str, text: bytes) -> bytes:
+    return b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status.encode(), len(text), text)
+
+
+def failure(endpoint: str, timeout: float = 1, what: Callable[..., object] = connect.head_object) -> str:
+    with pytest.raises((TarkitError, FileNotFoundError)) as raised:
+        what("s3://bucket/x.tar", StoreOptions(endpoint_url=endpoint, retries=0, timeout=timeout))
+    said = str(raised.value)
+    assert "\n" not in said
+    assert "uploadId" not in said
+    return said
+
+
+FAILURES: dict[str, tuple[Callable[[socket.socket], None], str]] = {
+    "closed": (lambda client: None, "the server closed the connection"),
+    "half": (sends(b"HTTP/1.1 200 OK\r\nContent-Le"), "the server closed the connection"),
+    "reset": (reset, "the connection was reset"),
+    "ssh": (sends(b"SSH-2.0-OpenSSH\r\n\r\n"), "the server does not answer in HTTP"),
+    "stall": (lambda client: time.sleep(2), "no byte came within the time-out (127.0.0.1:"),
+    "region": (sends(body("301 Moved Permanently", b"")), "is the bucket in another region?"),
+}
+
+
+@each_row("kind", sorted(FAILURES))
+def test_a_connection_that_fails(kind: str) -> None:
+    answer, expected = FAILURES[kind]
+    with answering(answer) as address:
+        said = failure(f"http://{address}", what=connect.open_object)
+    assert expected in said
+    assert ("time-out" in said) == (kind == "stall")
+
+
+def test_servers_that_are_not_there() -> None:
+    port = free_port()
+    assert f"connection refused (127.0.0.1:{port})" in failure(f"http://127.0.0.1:{port}")
+    assert "the name of the host cannot be resolved (no-such.invalid)" in failure("http://no-such.invalid")
+
+
+def test_tls_to_a_server_without() -> None:
+    with answering(sends(body("400 Bad Request", b"")), whole=False) as address:
+        assert "the server answers without TLS" in failure(f"https://{address}", 5)
+
+
+def test_a_body_that_ends_early() -> None:
+    head = (
+        b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\nETag: "1"\r\nLast-Modified: Mon, 01 Jan 2024 00:00:00 GMT\r\n\r\n'
+    )
+    with answering(sends(head + b"abc")) as address:
+        assert "the reply ended early" in failure(f"http://{address}", what=connect.read_object)
+
+
+@each_row("seed", range(40))
+def test_words_of_the_server_do_not_decide(seed: int) -> None:
+    """The status does, for replies with any text."""
+    pick = random.Random(seed)
+    status, expected = pick.choice([
+        ("503 Service Unavailable", "the server answers 503"),
+        ("500 Internal Server Error", "the server answers 500"),
+        ("403 Forbidden", "permission denied"),
+        ("404 Not Found", "No such file or directory"),
+        ("400 Bad Request", "the server answers 400"),
+        ("301 Moved", "another region"),
+    ])  # fmt: skip
+    text = " ".join(pick.choices(WORDS, k=8))
+    xml = f'<Error><Code>Odd</Code><Message>"{text}\\" {text}</Message></Error>'
+    with answering(sends(body(status, xml.encode()))) as address:
+        said = failure(f"http://{address}", what=connect.open_object)
+    assert expected in said
+    assert said.count("time-out") == 0
+    assert "TLS error" not in said
+    assert "no credentials" not in said
+
+
+# ---- Proxies: their logins are sent, to them alone
+
+ONCE = StoreOptions(retries=0, timeout=5)
+URLS = {
+    "http": "http://data.example/x.tar",
+    "https": "https://data.example/x.tar",
+    "hf": "hf://datasets/o/n/x.tar",
+    "ais": "ais://b/x.tar",
+    "s3": "s3://bucket/x.tar",
+}
+
+
+class Proxy(Handler):
+    """A proxy that answers every request with a status. `log` has their logins."""
+
+    host = ""
+    status = 404
+    log: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        """Answer any request."""
+        login = self.headers.get("Proxy-Authorization")
+        self.log.append(login and b64decode(login.removeprefix("Basic ")).decode())
+        self.answer(Proxy.status)
+
+    do_CONNECT = do_HEAD = do_GET
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Proxy]]:
+    Proxy.log.clear()
+    monkeypatch.setattr(Proxy, "status", 404)
+    with listening(Proxy) as url:
+        monkeypatch.setattr(Proxy, "host", url.removeprefix("http://"))
+        yield Proxy
+
+
+def use_proxy(patch: pytest.MonkeyPatch, host: str, secure: bool) -> None:
+    """Name a proxy, and servers behind it."""
+    for name in ("http_proxy", "https_proxy"):
+        patch.setenv(name, f"http://{host}")
+    start = "https" if secure else "http"
+    for name in ("HF_ENDPOINT", "AIS_ENDPOINT", "AWS_ENDPOINT_URL"):
+        patch.setenv(name, f"{start}://data.example")
+    connect._store.cache_clear()
+    buckets._open.cache_clear()
+
+
+def behind(url: str) -> str:
+    try:
+        connect.head_object(url, ONCE)
+    except (TarkitError, FileNotFoundError) as error:
+        return str(error)
+    raise AssertionError("no error")
+
+
+@each_row("seed", range(12))
+@each_row("scheme", sorted(URLS))
+def test_the_login_is_sent(scheme: str, seed: int, proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each request for http://, in the request for a tunnel for https://; with any characters."""
+    pick = random.Random(seed)
+    user, password = ("".join(pick.choices("aZ0 :@/?#%&é~+", k=pick.randrange(1, 9))) for _ in range(2))
+    user = user.replace(":", "")
+    secure = bool(seed % 2)
+    use_proxy(monkeypatch, f"{quote(user, safe='')}:{quote(password, safe='')}@{proxy.host}", secure)
+    proxy.log.clear()
+    said = behind(URLS[scheme])
+    assert set(proxy.log) == {f"{user}:{password}"}
+    assert f":{password}@" not in said
+
+
+@each_row("secure", [False, True])
+@each_row("scheme", sorted(URLS))
+def test_a_proxy_that_wants_a_login(
+    scheme: str, secure: bool, proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy.status = 407
+    use_proxy(monkeypatch, f"me:s3cret@{proxy.host}", secure)
+    said = behind(URLS[scheme])
+    assert "the proxy wants a login" in said
+    assert "s3cret" not in said
+
+
+@each_row("secure", [False, True])
+@each_row("scheme", sorted(URLS))
+def test_a_proxy_that_is_down(scheme: str, secure: bool, proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named, and its login is not."""
+    host = f"127.0.0.1:{free_port()}"
+    use_proxy(monkeypatch, f"me:s3cret@{host}", secure)
+    said = behind(URLS[scheme])
+    assert f"the proxy {host}" in said
+    assert "refused" in said
+    assert "time-out" not in said
+    assert "s3cret" not in said
+
+
+@each_row("status", [403, 502, 503])
+def test_a_proxy_that_does_not_connect(status: int, proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy.status = status
+    use_proxy(monkeypatch, proxy.host, secure=True)
+    assert f"the proxy {proxy.host} answers {status}" in behind(URLS["https"])
+    assert "the proxy does not connect to the server" in behind(URLS["s3"])
+
+
+def test_a_proxy_that_cannot_be_used(proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("http://me:s3/cr#et@[::", "socks5://127.0.0.1:1", "http://127.0.0.1:bad", "http://me:cr#et@[::1"):
+        monkeypatch.setenv("http_proxy", value)
+        with pytest.raises(Usage, match="cannot be used") as raised:
+            connect.head_object(URLS["http"], ONCE)
+        assert "cr#et" not in str(raised.value)
+
+
+def test_a_proxy_without_a_scheme(proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", proxy.host)
+    assert "No such file" in behind(URLS["http"])
+    assert len(proxy.log) == 1
+
+
+def test_hosts_without_a_proxy(proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
+    use_proxy(monkeypatch, proxy.host, secure=False)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        assert "refused" in behind(f"http://127.0.0.1:{closed.getsockname()[1]}/x.tar")
+    assert proxy.log == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -67,19 +67,14 @@ RAW = [
 
 
 @pytest.fixture
-def server(server: HttpServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HttpServer]:
+def server(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> HttpServer:
     """A server, with small ranges; it is the Hub, and a cluster of AIStore, as well."""
     monkeypatch.setattr(reading, "FIRST", 10_000)
     monkeypatch.setattr(reading, "LARGEST", 40_000)
     monkeypatch.setattr(hub, "_commits", {})
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "AIS_AUTHN_TOKEN", "AIS_AUTHN_TOKEN_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("HF_ENDPOINT", "AIS_ENDPOINT"):
         monkeypatch.setenv(name, server.url)
-    connect._store.cache_clear()
-    yield server
-    connect._store.cache_clear()
+    return server
 
 
 def tried(action: Callable[[], object]) -> object:

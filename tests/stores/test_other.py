@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tarkit.errors import TarkitError, Unsupported, Usage
-from tarkit.stores import retry, schemes
+from tarkit.stores import schemes
 from tarkit.stores.store import StoreOptions
 from tests._tools import archive, contents, each_row
 from tests.conftest import Run
@@ -94,16 +94,14 @@ def test_a_file_system_that_renames_onto_nothing(tmp_path: Path, monkeypatch: py
         assert [info.url for info in store.list(f"local://{tmp_path}/")] == [url]
 
 
-def test_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "_PAUSE", 0.01)
+def test_no_server() -> None:
     store = OtherStore(StoreOptions(retries=1, timeout=2))
     with pytest.raises(TarkitError, match="refused"):
         whole(store, "ftp://127.0.0.1:1/a.tar")
 
 
-def test_a_connection_that_ends_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_ends_is_made_anew(tmp_path: Path) -> None:
     """A server that closes idle connections, or restarts."""
-    monkeypatch.setattr(retry, "_PAUSE", 0.01)
     store = OtherStore(StoreOptions(retries=2, timeout=2))
     with ftp(tmp_path) as backend:
         root = backend.place

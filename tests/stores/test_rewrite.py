@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,11 +22,9 @@ NAMES = (
 )
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> Set:
-    """Set variables; at the start none of these is set."""
-    for name in [*rewrite.VARIABLES, *(each for each in os.environ if each.startswith("WDS_")), "USE_AIS_FOR"]:
-        monkeypatch.delenv(name, raising=False)
+    """Set variables."""
 
     def set_all(**values: str) -> None:
         for name, value in values.items():

@@ -473,7 +473,7 @@ def test_a_full_disk() -> None:
 
 def test_pipe() -> None:
     """The command gets all bytes, and has ended when the sink is closed."""
-    with open_sink("pipe", "cat > out; printf ' end' >> out") as sink:
+    with open_sink("pipe", "cat > out; sleep 0.05; printf ' end' >> out") as sink:
         sink.write(b"abc")
         sink.writev([b"d", b"e"])
         source = on_disk(b"0123456789")

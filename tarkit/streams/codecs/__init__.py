@@ -5,7 +5,7 @@ Other packages import from here. A codec's library is imported when it is first 
 
 from __future__ import annotations
 
-from tarkit.streams.codecs.decode import Decoder, decoder
+from tarkit.streams.codecs.decode import CUT, Decoder, decoder
 from tarkit.streams.codecs.encode import Encoder, deflate_library, encoder
 from tarkit.streams.codecs.registry import (
     CODECS,
@@ -25,6 +25,7 @@ from tarkit.streams.codecs.registry import (
 
 __all__ = [
     "CODECS",
+    "CUT",
     "FORMAT_ALIASES",
     "MESSAGES",
     "Codec",

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 # ---- The compressed input and its errors
 
+CUT = "the file was not written or not copied to its end: copy or make it again"
+"""The hint for a file that ends early."""
+
 CHUNK = 256 << 10  # bytes of one read; the libraries copy the bytes that they have not used, so more is slower
 
 
@@ -141,7 +144,7 @@ class CompressedInput:
             "truncated",
             f"the {self.codec.name} stream ends inside {where or f'a {self.codec.unit}'}"
             f" (after {self._total} compressed bytes)",
-            "the file was not written or not copied to its end: copy or make it again",
+            CUT,
         )
 
     def damaged(self, why: object) -> Problem:
