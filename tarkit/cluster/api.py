@@ -8,15 +8,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tarkit.arguments import check_at_least
-from tarkit.cluster.call import PassRunner, TaskContext
+from tarkit.cluster.call import TaskContext
 from tarkit.cluster.plan import MEMORY, TaskDivision, plan_ordering
-from tarkit.cluster.run import ClusterOutcome, order_on_cluster
+from tarkit.cluster.run import ClusterOutcome, OrderingPasses
 from tarkit.cluster.shared import new_spill
-from tarkit.errors import Usage
+from tarkit.errors import TarkitError, Usage
 from tarkit.pipeline.chain import Chain
-from tarkit.pipeline.output import Output, archives_output
+from tarkit.pipeline.output import Output, archives_output, refuse_overwrite
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import parse_template
+from tarkit.problems import ONE_ARCHIVE
 from tarkit.shards.limits import Limits, parse_size
 from tarkit.shards.output import ShardsOutput
 from tarkit.shards.series import SeriesSpec
@@ -41,7 +42,7 @@ def write_ordered(
     division: TaskDivision | None = None,
     storage: StoreOptions | None = None,
 ) -> ClusterOutcome:
-    """Write a dataset that is sorted or shuffled by tasks; see `write_on_cluster`.
+    """Write a dataset that is sorted or shuffled by tasks; see `write_on_cluster`. Nothing stays of the spill.
 
     Args:
         data: the dataset; one of its steps is the order.
@@ -53,14 +54,28 @@ def write_ordered(
         storage: how the URL of the spill is reached.
     """
     ordering = plan_ordering(data, run.policy)
-    location = output.output.location if isinstance(output, ShardsOutput) else output.location
-    if isinstance(output, ShardsOutput) and location.kind not in ("path", "url"):
-        raise Usage(f"{location.name}: workers write files or objects, not to commands", "name shards or URLs")
+    locations = ordering.archives.locations
+    if isinstance(output, ShardsOutput):
+        location = output.output.location
+        if location.kind not in ("path", "url"):
+            raise Usage(f"{location.name}: workers write files or objects, not to commands", "name shards or URLs")
     place = new_spill(spill, ordering.order.name, portable_options(storage) if scheme_of(spill) else None)
+    if isinstance(output, ShardsOutput):
+        output.refuse_inputs(locations)
+    else:
+        refuse_overwrite(output.status(), locations)
+        run.policy.strict |= ONE_ARCHIVE
     tmpdir = None if run.tmpdir is None else os.path.abspath(run.tmpdir)
     sent = replace(ordering, archives=replace(ordering.archives, locations=()))
-    runner = PassRunner(TaskContext(place, memory or MEMORY, tmpdir, sent), run)
-    return order_on_cluster(ordering, output, runner, division or TaskDivision())
+    context = TaskContext(place, memory or MEMORY, tmpdir, sent)
+    try:
+        place.begin()
+        return OrderingPasses(ordering, output, context, run, division or TaskDivision()).run()
+    finally:
+        try:
+            place.remove()
+        except (OSError, TarkitError) as error:
+            run.warn(f"{place.shown}: the spill could not be removed: {error}")
 
 
 def write_on_cluster(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from socket import gethostname
 from typing import TypeVar
 
@@ -43,6 +42,7 @@ class TaskContext:
 
 
 Work = Callable[[Item, TaskContext, Run], Result]
+"""The function of a pass, which is that of a module: it does the task of an item."""
 
 
 def call_task(function: Work[Item, Result], context: TaskContext, item: Item, policy: Policy) -> Result:
@@ -55,18 +55,6 @@ def call_task(function: Work[Item, Result], context: TaskContext, item: Item, po
     except OSError as error:  # of this machine, and not of Dask
         where = error.filename if isinstance(error.filename, str) else f"{item}"
         raise TarkitError(f"{where}: {error.strerror or error}, on {gethostname()}") from error
-
-
-@dataclass(frozen=True)
-class PassRunner:
-    """Runs passes: a task for each item, by the executor of the run."""
-
-    context: TaskContext
-    run: Run
-
-    def results(self, function: Work[Item, Result], items: Iterable[Item]) -> Iterator[Result]:
-        """Yield `function(item, context, run)` for each item, in order; `function` is that of a module."""
-        return self.run.do_in_order(partial(call_task, function, self.context), items)
 
 
 def describe(locations: Sequence[Location]) -> str:

@@ -88,7 +88,6 @@ class Ordering:
     Attributes:
         archives: the inputs, as workers find them.
         before, order, after: the steps.
-        keys_order: whether samples of one key are neighbours in the order.
         compares_keys: whether samples of one key that are no neighbours have to be found.
         joins: whether samples of one key that are neighbours become one.
     """
@@ -97,7 +96,6 @@ class Ordering:
     before: tuple[Step, ...]
     order: Order
     after: tuple[Step, ...]
-    keys_order: bool
     compares_keys: bool
     joins: bool
 
@@ -126,7 +124,7 @@ def plan_ordering(data: Chain, policy: Policy) -> Ordering:
     repeats = "repeated-key" not in policy.allowed or (order.gathers and not renames)
     compares = (several or renames) and repeats and (renames or not keys_order)
     before = tuple(step.apart() if isinstance(step, SampleFilter) else step for step in before)
-    return Ordering(_portable(origin), before, order, after, keys_order, compares, joins)
+    return Ordering(_portable(origin), before, order, after, compares, joins)
 
 
 def _check_steps(before: Sequence[Step], order: Order, after: Sequence[Step]) -> None:

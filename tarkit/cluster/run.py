@@ -14,7 +14,7 @@ other.
 
 Words of this package:
 
-- pass: one of these steps. It has a task for each item, and `call.PassRunner` runs it.
+- pass: one of these steps. It has a task for each item, and the executor of the run does them.
 - group: inputs that are neighbours; one task of scatter sorts them.
 - rank: bytes by which samples are compared.
 - span: a range of the order, from one rank to another ("range of the order" in messages); one task merges its lists.
@@ -35,23 +35,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, pairwise
-from typing import TypeVar
 from zlib import crc32
 
-from tarkit.cluster.call import PassRunner
+from tarkit.cluster.call import Item, Result, TaskContext, Work, call_task
 from tarkit.cluster.cut import ShardStart, find_starts
 from tarkit.cluster.merge import SHOWN, KeyPlace, KeysItem, OrderItem, SpanFigures, compare_keys, order_span
 from tarkit.cluster.plan import DRAWN, InputFigures, Ordering, TaskDivision
 from tarkit.cluster.records import file_name
 from tarkit.cluster.scan import ScanItem, ScanResult, choose_bounds, scan_inputs
 from tarkit.cluster.scatter import GroupFigures, SampleSums, ScatterItem, random_bounds, scatter_group
-from tarkit.cluster.shared import Blob, Spill
+from tarkit.cluster.shared import Blob
 from tarkit.cluster.write import SpanRecords, WriteItem, WriteResult, write_samples
 from tarkit.errors import Problem, TarkitError, Unsupported, show, spell
-from tarkit.pipeline.output import Output, refuse_overwrite
+from tarkit.pipeline.output import Output
 from tarkit.pipeline.run import Run
-from tarkit.problems import ONE_ARCHIVE
 from tarkit.shards.limits import Limits
 from tarkit.shards.output import ShardsOutput
 from tarkit.shards.series import SeriesSpec
@@ -61,9 +60,6 @@ from tarkit.stores.schemes import scheme_of
 from tarkit.streams.location import portable_location
 from tarkit.streams.sink import short_name
 from tarkit.tar.writer import EntryWriter
-
-Result = TypeVar("Result")
-
 
 MOMENT = 0.2  # seconds: a task that has seen that the run goes on gives its shard the name
 
@@ -80,39 +76,19 @@ class ClusterOutcome:
     passes: list[tuple[str, int, float]] = field(default_factory=list)
 
 
-def order_on_cluster(
-    ordering: Ordering, output: Output | ShardsOutput, runner: PassRunner, division: TaskDivision
-) -> ClusterOutcome:
-    """Sort or shuffle a dataset, and write it. The spill is removed at the end, also after an error."""
-    spill = runner.context.spill
-    if isinstance(output, ShardsOutput):
-        output.refuse_inputs(ordering.archives.locations)
-    else:
-        refuse_overwrite(output.status(), ordering.archives.locations)
-        runner.run.policy.strict |= ONE_ARCHIVE
-    try:
-        spill.begin()
-        return _OrderingPasses(ordering, output, runner, division).run()
-    finally:
-        _remove(spill, runner.run)
-
-
-def _remove(spill: Spill, run: Run) -> None:
-    """Remove the spill; warn if something is left."""
-    try:
-        spill.remove()
-    except (OSError, TarkitError) as error:
-        run.warn(f"{spill.shown}: the spill could not be removed: {error}")
-
-
-class _OrderingPasses:
-    """The passes of an ordering: the figures that each pass leaves for the next."""
+class OrderingPasses:
+    """The passes of an ordering, which `run` writes to an output: the figures that each pass leaves for the next."""
 
     def __init__(
-        self, ordering: Ordering, output: Output | ShardsOutput, runner: PassRunner, division: TaskDivision
+        self,
+        ordering: Ordering,
+        output: Output | ShardsOutput,
+        context: TaskContext,
+        reports: Run,
+        division: TaskDivision,
     ) -> None:
-        self.ordering, self.output, self.runner, self.division = ordering, output, runner, division
-        self.spill, self.reports = runner.context.spill, runner.run
+        self.ordering, self.output, self.context, self.division = ordering, output, context, division
+        self.spill, self.reports = context.spill, reports
         self.locations = ordering.archives.locations
         self.outcome = ClusterOutcome()
         self.inputs: list[InputFigures] = []
@@ -124,6 +100,7 @@ class _OrderingPasses:
         self.span_count = 1
 
     def run(self) -> ClusterOutcome:
+        """Do all passes."""
         self._scan()
         self._scatter()
         group_table = self.spill.put(
@@ -144,7 +121,7 @@ class _OrderingPasses:
         batches = list(self.division.batches(len(self.locations)))
         draw = 0 if self.ordering.order.key is None else max(16, min(1000, DRAWN // len(batches)))
         items = (ScanItem(self.locations[batch.start : batch.stop], draw) for batch in batches)
-        for scan in self._timed("scan", len(batches), self.runner.results(scan_inputs, items)):
+        for scan in self._pass("scan", scan_inputs, items):
             self.scans.append(scan)
             self.inputs += scan.inputs
 
@@ -173,7 +150,7 @@ class _OrderingPasses:
                     self._limits is not None and self._limits.size is not None and self._limits.rule == "content",
                 )
 
-        for group in self._timed("scatter", len(groups), self.runner.results(scatter_group, items())):
+        for group in self._pass("scatter", scatter_group, items()):
             self.groups.append(group)
             self.outcome.sums.merge(group.sums)
             self.strays.merge(group.strays)
@@ -183,7 +160,7 @@ class _OrderingPasses:
         joins, limits = self.ordering.joins, self._limits
         weights = joins or (limits is not None and limits.size is not None)
         items = (OrderItem(span, group_table, joins, weights) for span in range(self.span_count))
-        for figures in self._timed("order", self.span_count, self.runner.results(order_span, items)):
+        for figures in self._pass("order", order_span, items):
             self.spans.append(figures)
         records = sum(span.records for span in self.spans)
         if records != self.outcome.sums.samples or sum(span.bytes for span in self.spans) != self.outcome.sums.size:
@@ -204,7 +181,7 @@ class _OrderingPasses:
         scattered = "scattered-sample" in self.reports.policy.allowed
         items = [KeysItem(1 + self.span_count + part, group_table, scattered) for part in range(self.key_parts)]
         repeated, shown = 0, list[KeyPlace]()
-        for repeats in self._timed("keys", len(items), self.runner.results(compare_keys, items)):
+        for repeats in self._pass("keys", compare_keys, items):
             repeated += repeats.repeated
             shown += repeats.shown[: max(0, SHOWN - len(shown))]
         policy = self.reports.policy
@@ -354,9 +331,10 @@ class _OrderingPasses:
 
     def _written(self, items: Sequence[WriteItem]) -> list[WriteResult]:
         run, total, done = self.reports, self.outcome.sums.size, SampleSums()
-        results = self._timed("write", len(items), self.runner.results(write_samples, items))
         written, strays = [], SampleSums()
-        for result in run.draw(results, lambda: done.size, lambda: done.samples, total):
+        for result in run.draw(
+            self._pass("write", write_samples, items), lambda: done.size, lambda: done.samples, total
+        ):
             written.append(result)
             done.merge(result.sums)
             strays.merge(result.strays)
@@ -389,9 +367,12 @@ class _OrderingPasses:
             {"name": name, "tasks": tasks, "seconds": round(seconds, 3)} for name, tasks, seconds in self.outcome.passes
         ]
 
-    def _timed(self, name: str, tasks: int, results: Iterable[Result]) -> Iterator[Result]:
-        started = time.monotonic()
-        yield from results
+    def _pass(self, name: str, function: Work[Item, Result], items: Iterable[Item]) -> Iterator[Result]:
+        """Do a task for each item, by the executor of the run; yield the results in order."""
+        started, tasks = time.monotonic(), 0
+        for result in self.reports.do_in_order(partial(call_task, function, self.context), items):
+            tasks += 1
+            yield result
         seconds = time.monotonic() - started
         self.outcome.passes.append((name, tasks, seconds))
         self.reports.note(f"{name}: {tasks} {'task' if tasks == 1 else 'tasks'}, {seconds:.2f} s")

@@ -190,15 +190,9 @@ class Spill:
 
     def _fetch(self, name: str, start: int, stop: int) -> bytes:
         if not self.remote:
-            fd = os.open(self.path(name), os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                pieces = []
-                while start < stop and (data := os.pread(fd, min(CHUNK, stop - start), start)):
-                    pieces.append(data)
-                    start += len(data)
-                return b"".join(pieces)
-            finally:
-                os.close(fd)
+            with open(self.path(name), "rb") as file:
+                file.seek(start)
+                return file.read(stop - start)
         url = self.path(name)
         store = connect.store_of(url, self.storage)
 
