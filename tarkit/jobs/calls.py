@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tarkit.errors import Interrupted, TarkitError, message_text
-from tarkit.jobs.job import Counts, JobOutcome, Relay, ValueJob, make_directories, utc_now
+from tarkit.jobs.job import TAIL, Counts, JobOutcome, Relay, ValueJob, make_directories, utc_now
 from tarkit.jobs.strays import take_mark
 from tarkit.signals import catch_signals, clean_up, die, restart_in_copy
 
@@ -28,19 +28,58 @@ class PickledCall:
         return call()
 
 
+def _try(call: Callable[[], Counts]) -> tuple[Counts | None, bytes]:
+    """Return the counts of a call; or None, and the bytes for stderr: a message, or a traceback."""
+    try:
+        return call(), b""
+    except (Exception, SystemExit) as error:
+        if isinstance(error, (TarkitError, OSError)):
+            text = message_text(str(error), getattr(error, "hint", None))
+        else:
+            from traceback import format_exception
+
+            text = "".join(format_exception(error))
+        return None, text.encode("utf-8", "backslashreplace")
+
+
 def call_here(job: ValueJob, attempt: int, relay: Relay) -> JobOutcome:
     """Call the function of a job in this process, where nothing can end it; only an error is passed to `relay`."""
-    assert job.call is not None
     started, start = time.monotonic(), utc_now()
-    status, samples, size, tail = 0, None, None, ""
-    try:
+
+    def call() -> Counts:
         make_directories(job)
-        samples, size = job.call()
-    except (Exception, SystemExit) as error:
-        status, tail = 1, str(error) if isinstance(error, TarkitError) else f"{type(error).__name__}: {error}"
-        for line in error_text(error).encode("utf-8", "backslashreplace").splitlines():
-            relay(job, line)
-    return JobOutcome(status, time.monotonic() - started, samples, size, attempt, start=start, tail=tail)
+        assert job.call is not None
+        return job.call()
+
+    counts, said = _try(call)
+    for line in said.splitlines():
+        relay(job, line)
+    samples, size = counts or (None, None)
+    seconds, status, tail = time.monotonic() - started, int(counts is None), said[-TAIL:].decode().strip()
+    return JobOutcome(status, seconds, samples, size, attempt, start=start, tail=tail)
+
+
+def call_apart(call: Callable[[], Counts], report: int) -> int:
+    """Do a call in a process of its own; write samples and bytes to descriptor `report`, and return the status."""
+    counts, said = _try(call)
+    if counts is None:
+        os.write(2, said)
+        return 1
+    os.write(report, json.dumps(dict(zip(("samples", "bytes"), counts, strict=True))).encode())
+    return 0
+
+
+def call_input(report: int, path: list[str]) -> None:
+    """Do the call that is pickled in stdin, with this search path; `report` is as for `call_apart`."""
+    sys.path[:] = path
+    os.set_inheritable(report, False)
+    catch_signals()
+    with open(0, "rb") as file:
+        data = file.read()
+    try:
+        raise SystemExit(call_apart(PickledCall(data), report))
+    except Interrupted as error:
+        die(error.signum)
 
 
 def work_apart(work: Callable[[], int], mark: bytes) -> int:
@@ -54,41 +93,3 @@ def work_apart(work: Callable[[], int], mark: bytes) -> int:
         return status
     except Interrupted as error:
         die(error.signum)
-
-
-def call_apart(job: ValueJob, report: int) -> int:
-    """Call the function of a job in a copy of this process; the outcome is written to descriptor `report`."""
-
-    def write_line(job: ValueJob, line: bytes) -> None:
-        os.write(2, line + b"\n")
-
-    outcome = call_here(job, 1, write_line)
-    facts = {"samples": outcome.samples, "bytes": outcome.bytes, "tail": outcome.tail}
-    os.write(report, json.dumps(facts).encode())
-    return outcome.status
-
-
-def call_input(report: int, path: list[str]) -> None:
-    """Call what is pickled in stdin, with this search path; samples and bytes are written to descriptor `report`."""
-    sys.path[:] = path
-    os.set_inheritable(report, False)
-    catch_signals()
-    with open(0, "rb") as file:
-        data = file.read()
-    try:
-        samples, size = PickledCall(data)()
-        os.write(report, json.dumps({"samples": samples, "bytes": size}).encode())
-    except Interrupted as error:
-        die(error.signum)
-    except (TarkitError, OSError) as error:
-        os.write(2, error_text(error).encode())
-        raise SystemExit(1) from None
-
-
-def error_text(error: BaseException) -> str:
-    """Return what a call that raised writes to stderr: the message, or the traceback of an error of the function."""
-    if isinstance(error, (TarkitError, OSError)):
-        return message_text(str(error), getattr(error, "hint", None))
-    from traceback import format_exception
-
-    return "".join(format_exception(error))

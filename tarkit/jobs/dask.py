@@ -254,17 +254,12 @@ class Cluster:
         return [self._result(name, future) for name, future in ready]
 
     def _result(self, name: str, future: Any) -> Any:
-        from distributed import CancelledError
-
         try:
             return future.result()
-        except CancelledError as error:
-            raise self.lost() from error
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             raise self.explained(error) or TarkitError(f"{name}: {type(error).__name__}: {error}") from error
 
-    def lost(self) -> TarkitError:
-        """Return the error for a connection that was lost."""
+    def _lost(self) -> TarkitError:
         return TarkitError(f"{spell('dask')} {self.address}: the connection to the scheduler was lost")
 
     @contextmanager
@@ -277,10 +272,14 @@ class Cluster:
         except Exception as error:
             if self.client.status == "running":
                 raise
-            raise self.lost() from error
+            raise self._lost() from error
 
     def explained(self, error: BaseException) -> TarkitError | None:
         """Return the error for the user of a failure of Dask itself; None if a function failed."""
+        from distributed import CancelledError
+
+        if isinstance(error, (CancelledError, asyncio.CancelledError)):
+            return self._lost()
         if isinstance(error, WorkerMismatch):
             return error
         if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "tarkit":
@@ -392,14 +391,10 @@ class DaskExecutor(JobExecutor):
         return [self._ended(future) for future in futures if future.key in self._futures]
 
     def _ended(self, future: Any) -> tuple[ValueJob, JobOutcome]:
-        from distributed import CancelledError
-
         _, job, attempt = self._futures.pop(future.key)
         try:
             outcome, stderr = future.result()
-        except (CancelledError, asyncio.CancelledError) as error:
-            raise self._cluster.lost() from error
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             if explained := self._cluster.explained(error):
                 raise explained from error
             tail = _tail(error)
@@ -432,7 +427,7 @@ class DaskExecutor(JobExecutor):
         self._cluster.close()
 
 
-def _tail(error: Exception) -> str:
+def _tail(error: BaseException) -> str:
     from distributed.scheduler import KilledWorker
 
     if isinstance(error, KilledWorker):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -139,12 +140,14 @@ class JobOptions(Options):
 
     def part(self) -> slice:
         """Return which of the values are done. Raises Usage for an invalid --shard-index."""
-        from tarkit.jobs.values import parse_part
-
-        if self.shard_index is None:
+        word = self.shard_index
+        if word is None:
             return slice(None)
-        number, parts = parse_part(self.shard_index)
-        return slice(number, None, parts)
+        match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", word)
+        if match is None or int(match[1]) >= int(match[2]):
+            what = f"{spell('shard_index')} {show(word)}: expected K/N, where K is from 0 to N-1"
+            raise Usage(what, "for example 0/16")
+        return slice(int(match[1]), None, int(match[2]))
 
     def open_journal(self, run: Run) -> JobJournal | None:
         """Open the journal; a dry run begins none."""

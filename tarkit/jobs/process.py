@@ -172,7 +172,7 @@ class RunningJob:
         if job.call is not None:
             if copies is None:
                 return python_words("tarkit.jobs.calls", "call_input", report, sys.path), None
-            return step, self._copy_for(partial(call_apart, job, report), close)
+            return step, self._copy_for(partial(call_apart, job.call, report), close)
         if job.replaces and last:
             step = (*step[:2], "--force", *step[2:])
         if step[0] != "tarkit":
@@ -220,8 +220,8 @@ class RunningJob:
             report: dict[str, Any] = {}
             with suppress(ValueError):
                 report = json.loads(self._counts)
-            seconds, tail = time.monotonic() - self._begun, report.get("tail") or self.tail
-            outcome = JobOutcome(status, seconds, None, None, self._attempt, start=self._start, tail=tail)
+            seconds = time.monotonic() - self._begun
+            outcome = JobOutcome(status, seconds, None, None, self._attempt, start=self._start, tail=self.tail)
             if status == 0:
                 outcome.samples, outcome.bytes = report.get("samples"), report.get("bytes")
                 if os.fstat(self._output.fd).st_size:

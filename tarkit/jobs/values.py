@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.errors import TarkitError, Usage, show
 from tarkit.samples.fields import stem
 from tarkit.stores import listing
 from tarkit.stores.schemes import is_listed, public_name, scheme_of
@@ -111,14 +111,6 @@ def _directory(text: str) -> list[str]:
     if scheme_of(text):
         return _path(text).split("/")[:-1]
     return os.path.dirname(os.path.abspath(text)).split("/")
-
-
-def parse_part(word: str) -> tuple[int, int]:
-    """Return K and N of `K/N`, the K-th of N parts, counted from 0. Raises Usage for anything else."""
-    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", word)
-    if match is None or int(match[1]) >= int(match[2]):
-        raise Usage(f"{spell('shard_index')} {show(word)}: expected K/N, where K is from 0 to N-1", "for example 0/16")
-    return int(match[1]), int(match[2])
 
 
 # ---- Placeholders

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tarkit.errors import TarkitError, Usage
-from tarkit.jobs.values import Value, expand_values, fill, fill_name, is_unique, make_values, parse_part
+from tarkit.jobs.options import JobOptions
+from tarkit.jobs.values import Value, expand_values, fill, fill_name, is_unique, make_values
 from tests._tools import each_row
 
 VALUE = Value("d/a.v1.tar.gz", 7, "a.v1", "a.v1.tar.gz", "d")
@@ -97,9 +98,9 @@ def test_names_keep_other_braces() -> None:
 @each_row("word", ["1", "2/2", "-1/2", "0/0", "a/b", "1/2/3"])
 def test_parts_of_the_values(word: str) -> None:
     """A part is K/N with K from 0."""
-    assert parse_part("1/2") == (1, 2)
+    assert JobOptions(shard_index="1/2").part() == slice(1, None, 2)
     with pytest.raises(Usage):
-        parse_part(word)
+        JobOptions(shard_index=word).part()
 
 
 def test_a_part_of_the_values() -> None:
