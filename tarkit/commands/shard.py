@@ -70,7 +70,7 @@ def _print_plan(run: ConsoleRun, chosen: ShardOptions) -> None:
     with text_output().open() as sink:
         for each in plan.shards:
             size = each.content if chosen.size_rule == "content" else each.length
-            samples = (group for batch in plan.batches(each) for group in batch.groups())
+            samples = (group for batch in plan.batches(each) for group in batch.samples())
             for line in shard_lines(each.name, size, samples, chosen.show_keys):
                 sink.write(line)
     count_planned(run, plan)

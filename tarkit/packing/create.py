@@ -184,14 +184,14 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions) ->
     sources: list[bytes] = [os.fsencode(location.text)] if location.kind == "path" else []
 
     def rows(tmpdir: str | None) -> LoadedRows:
-        load = ContentLoader(chosen.directory, taken, tmpdir, skipped, chosen.storage, times=chosen.mtime is None)
+        load = ContentLoader(chosen.directory, taken, tmpdir, chosen.storage, times=chosen.mtime is None)
         with open_file_or_stdin(recipe, chosen.storage) as lines:
-            contents = loaded(_rows(lines, location.name, chosen, run.warn), load, chosen.parallel)
+            contents = loaded(_rows(lines, location.name, chosen, run.warn), load, chosen.parallel, skipped)
             yield from contents if chosen.depfile is None else noted(contents)
 
     def noted(contents: LoadedRows) -> LoadedRows:
         for entry, content in contents:
-            if content is not None and entry.kind == "path":
+            if entry.kind == "path":
                 sources.append(os.path.join(os.fsencode(chosen.directory or ""), entry.value))
             yield entry, content
 

@@ -16,9 +16,9 @@ from operator import sub
 from typing import Literal, NamedTuple
 
 from tarkit.errors import Usage, show, spell
-from tarkit.packing.batch import Batch, Group, batched, ends_of_runs
 from tarkit.packing.grouping import is_sample, ranked
 from tarkit.packing.plan import Plan
+from tarkit.packing.planned import PlannedBatch, PlannedSample, batched, ends_of_runs
 from tarkit.shards.limits import Limits
 from tarkit.sizes import parse_count
 from tarkit.sorting.shuffle import random_keys
@@ -48,12 +48,14 @@ def parse_order(text: str | None) -> SampleOrder:
     return SampleOrder("falling" if match[1] or match[2] == "dec" else "rising")
 
 
-def ordered(groups: Iterator[Group], order: SampleOrder, by_directory: bool, tmpdir: str | None) -> Iterator[Group]:
+def ordered(
+    groups: Iterator[PlannedSample], order: SampleOrder, by_directory: bool, tmpdir: str | None
+) -> Iterator[PlannedSample]:
     """Sort samples by category, by directory if that is requested, and by `order`; the sort is stable."""
     orders = order.by != "none" or by_directory
     ranks = random_keys(order.seed or 0) if order.by == "shuffle" else None
 
-    def rank(group: Group) -> bytes:
+    def rank(group: PlannedSample) -> bytes:
         key = group[0]
         front = group[2].to_bytes(4, "big") + (directory_rank(key) if by_directory else b"")
         if not orders:
@@ -92,7 +94,7 @@ Dirs = Literal["pack", "separate", "collapse"]
 _PLAIN_NAME, _PLAIN_SIZE = 100, 8**11 - 1  # maxima that a header of one block always holds
 
 
-def weigh(batch: Batch, sized: bool = True) -> tuple[list[int], list[int]]:
+def weigh(batch: PlannedBatch, sized: bool = True) -> tuple[list[int], list[int]]:
     """Return the bytes of contents, and of entries in a tar, to the end of each sample; 0 if sizes are not known."""
     if not sized:
         nothing = [0] * len(batch.keys)
@@ -112,7 +114,7 @@ def of_each(ends: list[int]) -> Iterator[int]:
 
 
 def pack(
-    batches: Iterable[Batch], limits: Limits, separate: bool, plan: Plan, counts: Iterator[int] | None = None
+    batches: Iterable[PlannedBatch], limits: Limits, separate: bool, plan: Plan, counts: Iterator[int] | None = None
 ) -> None:
     """Divide samples by limits; `separate` also ends a shard where the directory of the key changes.
 
@@ -139,7 +141,7 @@ def pack(
     plan.close()
 
 
-def _directories(batches: Iterable[Batch]) -> Iterator[tuple[bytes, Batch]]:
+def _directories(batches: Iterable[PlannedBatch]) -> Iterator[tuple[bytes, PlannedBatch]]:
     """Yield the samples with their directory, those of one directory together."""
     for batch in batches:
         directories = list(map(directory_of, batch.keys))
@@ -154,11 +156,11 @@ class _Rest:
 
     def __init__(self, path: list[bytes]) -> None:
         self.path = path
-        self.groups: list[Group] = []
+        self.groups: list[PlannedSample] = []
         self.content = self.entries = 0
 
 
-def collapse(batches: Iterable[Batch], limits: Limits, plan: Plan) -> None:
+def collapse(batches: Iterable[PlannedBatch], limits: Limits, plan: Plan) -> None:
     """Divide samples by limits; the rest of a directory goes into shards of its parent, before the parent's samples.
 
     A rest is held in memory: less than a shard for each level of directories.
@@ -172,7 +174,7 @@ def collapse(batches: Iterable[Batch], limits: Limits, plan: Plan) -> None:
         plan.close(rest.content, rest.entries)
         rest.groups, rest.content, rest.entries = [], 0, 0
 
-    def take(rest: _Rest, more: list[Group], content: int, entries: int) -> None:
+    def take(rest: _Rest, more: list[PlannedSample], content: int, entries: int) -> None:
         if rest.groups and limits.exceeded(len(rest.groups) + len(more), rest.entries + entries):
             emit(rest)
         rest.groups += more
@@ -201,7 +203,7 @@ def collapse(batches: Iterable[Batch], limits: Limits, plan: Plan) -> None:
         if batch.category != current:
             finish()
             current = batch.category
-        for group, content, entries in zip(batch.groups(), *map(of_each, weigh(batch, plan.sized)), strict=True):
+        for group, content, entries in zip(batch.samples(), *map(of_each, weigh(batch, plan.sized)), strict=True):
             directory = directory_of(group[0])
             path = directory.split(b"/") if directory else []
             hand_up(path)

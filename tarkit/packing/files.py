@@ -15,13 +15,13 @@ from operator import itemgetter
 from typing import Literal
 
 from tarkit.errors import TarkitError, show
-from tarkit.packing.batch import path_source
 from tarkit.spill.records import by_rank
 from tarkit.stores import connect, listing
 from tarkit.stores.object_prefetch import fetch, prefetch_objects
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import Info, StoreOptions
 from tarkit.streams.tempfile import TemporaryFile
+from tarkit.tables.recipe import path_source
 
 Scanned = tuple[list[bytes], list[bytes], Counter[str]]
 """Base names of the files and of the subdirectories of a directory, unordered; counts of other entries, by kind."""

@@ -1,4 +1,4 @@
-"""Group files of a tree into samples by key, each where its first file is, in bounded memory."""
+"""PlannedSample files of a tree into samples by key, each where its first file is, in bounded memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Literal
 
 from tarkit.errors import Usage, show, spell
-from tarkit.packing.batch import Batch, File, Group, ends_of_runs, together
+from tarkit.packing.planned import PlannedBatch, PlannedFile, PlannedSample, ends_of_runs, together
 from tarkit.packing.tree import Chunk, CountedNames
 from tarkit.shards.patterns import compile_regex
 from tarkit.spill.multimap import Multimap
@@ -142,21 +142,23 @@ def has_key(name: bytes) -> bool:
     return name.find(b".", start) > start
 
 
-def is_sample(files: Iterable[File]) -> bool:
+def is_sample(files: Iterable[PlannedFile]) -> bool:
     """Return whether readers of shards find a sample in entries."""
     return any(has_key(name) for name, _, _ in files)
 
 
-def attach(batches: Iterable[Batch], may_lack: Callable[[], bool], left_out: CountedNames) -> Iterator[Batch]:
+def attach(
+    batches: Iterable[PlannedBatch], may_lack: Callable[[], bool], left_out: CountedNames
+) -> Iterator[PlannedBatch]:
     """Yield the samples, with files without a key in the next sample of their category, at its end in the last one.
 
     So these files count for no limit of samples. `may_lack` says whether there are any so far. In a category without
     samples they are left out, and counted in `left_out`.
     """
-    held: Batch | None = None  # the last samples
-    loose: Batch | None = None  # files without a key, after them
+    held: PlannedBatch | None = None  # the last samples
+    loose: PlannedBatch | None = None  # files without a key, after them
 
-    def last() -> Iterator[Batch]:
+    def last() -> Iterator[PlannedBatch]:
         if held is not None and loose is not None:
             end = together((held, loose))
             end.stops[-1] = len(end.names)
@@ -182,7 +184,7 @@ def attach(batches: Iterable[Batch], may_lack: Callable[[], bool], left_out: Cou
     yield from last()
 
 
-def _attached(batch: Batch) -> tuple[Batch | None, Batch | None]:
+def _attached(batch: PlannedBatch) -> tuple[PlannedBatch | None, PlannedBatch | None]:
     """Return the samples of a batch, each with the files without a key before it, and the files after the last one."""
     names, keys, stops = batch.names, [], []
     start = 0
@@ -193,8 +195,8 @@ def _attached(batch: Batch) -> tuple[Batch | None, Batch | None]:
         start = stop
     end = stops[-1] if stops else 0
     sources = batch.sources
-    body = Batch(keys, stops, names[:end], batch.sizes[:end], sources and sources[:end], batch.category)
-    loose = Batch([], [], names[end:], batch.sizes[end:], sources and sources[end:], batch.category)
+    body = PlannedBatch(keys, stops, names[:end], batch.sizes[:end], sources and sources[:end], batch.category)
+    loose = PlannedBatch([], [], names[end:], batch.sizes[end:], sources and sources[end:], batch.category)
     return body if keys else None, loose if loose.names else None
 
 
@@ -211,7 +213,7 @@ class DottedFields:
     def __init__(self) -> None:
         self._keys: dict[bytes, bytes | None] = {}  # by field: the key of its sample, None for several samples
 
-    def watch(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+    def watch(self, batches: Iterable[PlannedBatch]) -> Iterator[PlannedBatch]:
         """Yield the batches, after a look at the names that have two dots."""
         for batch in batches:
             for name in [name for name in batch.names if name.count(b".") > 1]:
@@ -232,19 +234,19 @@ class DottedFields:
         return f"{len(once)} or more" if len(self._keys) == DOTTED else f"{len(once)}", key + b"." + field
 
 
-def in_directories(chunks: Iterable[Chunk], keyless: CountedNames, last_dot: bool) -> Iterator[Batch]:
+def in_directories(chunks: Iterable[Chunk], keyless: CountedNames, last_dot: bool) -> Iterator[PlannedBatch]:
     """Yield the samples if the whole path is the key.
 
     Files of one sample must follow each other: `Tree.together` is set.
     """
-    last: Batch | None = None
+    last: PlannedBatch | None = None
     for directory, bases, sizes in chunks:
         stems, odd = _stems(bases, last_dot)
         if odd:
             keyless.add(directory + odd[0], len(odd))
         stops = ends_of_runs(stems)
         keys = [directory + stems[stop - 1] for stop in stops]
-        batch = Batch(keys, stops, [directory + base for base in bases], list(sizes))
+        batch = PlannedBatch(keys, stops, [directory + base for base in bases], list(sizes))
         if last is not None:
             batch = _joined(last, batch)
         end = len(batch.keys)
@@ -255,13 +257,13 @@ def in_directories(chunks: Iterable[Chunk], keyless: CountedNames, last_dot: boo
         yield last
 
 
-def _joined(last: Batch, following: Batch) -> Batch:
+def _joined(last: PlannedBatch, following: PlannedBatch) -> PlannedBatch:
     """Return `following` with the last sample of the batch before, which the first sample may continue."""
     if last.keys[0] != following.keys[0]:
         return together((last, following))
     count = len(last.names)
     stops = [count + stop for stop in following.stops]
-    return Batch(following.keys, stops, last.names + following.names, last.sizes + following.sizes)
+    return PlannedBatch(following.keys, stops, last.names + following.names, last.sizes + following.sizes)
 
 
 def _stems(names: list[bytes], last_dot: bool) -> tuple[list[bytes], list[bytes]]:
@@ -276,7 +278,9 @@ def _stems(names: list[bytes], last_dot: bool) -> tuple[list[bytes], list[bytes]
     return stems, odd
 
 
-def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: CountedNames, tmpdir: str | None) -> Iterator[Group]:
+def by_key(
+    chunks: Iterable[Chunk], rule: KeyRule, keyless: CountedNames, tmpdir: str | None
+) -> Iterator[PlannedSample]:
     """Yield the samples for keys that are spread over directories, each where its first file is."""
     files = Multimap(tmpdir)
     for directory, names, sizes in chunks:
@@ -286,7 +290,7 @@ def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: CountedNames, tmpdir
             name = directory + base
             files.add(rule.key(name), _FILE.pack(files.count, size) + name)
 
-    def groups() -> Iterator[tuple[bytes, Group]]:
+    def groups() -> Iterator[tuple[bytes, PlannedSample]]:
         for key, values in files.groups():
             rows = [(value[_FILE.size :], _FILE.unpack_from(value)[1], b"") for value in values]
             yield values[0][:8], (key, rows, 0)
@@ -294,7 +298,7 @@ def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: CountedNames, tmpdir
     return ranked(groups(), tmpdir)
 
 
-def ranked(groups: Iterable[tuple[bytes, Group]], tmpdir: str | None) -> Iterator[Group]:
+def ranked(groups: Iterable[tuple[bytes, PlannedSample]], tmpdir: str | None) -> Iterator[PlannedSample]:
     """Yield samples in order of their ranks; the sort is stable."""
     pairs = ((rank, marshal.dumps(group, 2)) for rank, group in groups)
     return map(marshal.loads, by_rank(pairs, tmpdir))

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show, spell
-from tarkit.packing.batch import File, Group, path_source, text_source
+from tarkit.packing.planned import PlannedFile, PlannedSample
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, split_column
 from tarkit.tables.reader import Format, TableRow, entry_columns, read_records
-from tarkit.tables.recipe import MalformedRow, parse_source, without_bom, without_end
+from tarkit.tables.recipe import MalformedRow, parse_source, path_source, text_source, without_bom, without_end
 
 _FORMATS: dict[str, Format] = {".csv": "csv", ".tsv": "tsv", ".txt": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
@@ -70,7 +70,7 @@ class Join:
         """The cell in COLUMN of the first row, empty without rows."""
         return next(iter(self._places), b"")
 
-    def fields(self, key: bytes, files: Sequence[File]) -> list[File]:
+    def fields(self, key: bytes, files: Sequence[PlannedFile]) -> list[PlannedFile]:
         """Return the fields for a sample, by their names; none if the table has no row for it."""
         place = self._places.get(key)
         if place is None:
@@ -108,7 +108,7 @@ class Join:
         with open_file(self._file, self._storage) as file:
             yield from read_records(file, _FORMATS[suffix], warn=lambda text: self._warn(f"{self.name}: {text}"))
 
-    def _parsed(self, record: TableRow) -> tuple[bytes, list[File]]:
+    def _parsed(self, record: TableRow) -> tuple[bytes, list[PlannedFile]]:
         names = record.names
         if self.column not in names:
             raise MalformedRow(f"no column {show(self.column)}, there are {', '.join(map(show, names))}")
@@ -123,7 +123,7 @@ class Join:
         return key, fields
 
 
-def _field(name: bytes, value: bytes, is_source: bool) -> File:
+def _field(name: bytes, value: bytes, is_source: bool) -> PlannedFile:
     if not is_source:
         return name, len(value), text_source(value)
     kind, content = parse_source(value, pipes_allowed=False)
@@ -206,7 +206,7 @@ class Classes:
         """Whether numbers are known only after the last sample."""
         return self.path is None and not all(field.by_name for field in self.fields)
 
-    def of(self, files: Sequence[File]) -> dict[int, bytes]:
+    def of(self, files: Sequence[PlannedFile]) -> dict[int, bytes]:
         """Return the directory of a sample at each level of a field. Raises TarkitError for two."""
         labels = {level: self._at(level, files) for level in {field.level for field in self.fields}}
         label = labels[self._level]
@@ -215,7 +215,7 @@ class Classes:
         self.counts[label] = self.counts.get(label, 0) + 1
         return labels
 
-    def _at(self, level: int, files: Iterable[File]) -> bytes:
+    def _at(self, level: int, files: Iterable[PlannedFile]) -> bytes:
         """Return the directory at a level; empty without one, an error that `check` raises."""
         names: dict[bytes, bytes] = {}
         for name, _, _ in files:
@@ -250,7 +250,7 @@ class Classes:
             what = f"{show(name)} is in no directory that could be its class{where}"
             raise TarkitError(what, f"{spell('match')} and {spell('exclude')} leave files out")
 
-    def labels(self, key: bytes, labels: dict[int, bytes]) -> Iterator[File]:
+    def labels(self, key: bytes, labels: dict[int, bytes]) -> Iterator[PlannedFile]:
         """Yield the entries with the class; `key` is that of the sample's first entry, `labels` its directories."""
         for field, by_name, level in self.fields:
             name, label = key + b"." + field, labels[level]
@@ -277,7 +277,7 @@ class Classes:
                 )
         return b"".join(name + b"\n" for name in self.names)
 
-    def filled(self, groups: Iterable[Group]) -> Iterator[Group]:
+    def filled(self, groups: Iterable[PlannedSample]) -> Iterator[PlannedSample]:
         """Yield the samples with the numbers of their classes."""
         for key, files, category in groups:
             for place, (name, size, source) in enumerate(files):

@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.options import ShardOptions
 from tarkit.packing.plan import Plan, PlannedShard
-from tarkit.packing.planned_files import FileBatch, PlannedFiles
 from tarkit.packing.resume import GONE, Differs, Existing, Journal, JournalEntry, fingerprint, identity
+from tarkit.packing.tree_origin import TreeOrigin, TreeReader
 from tarkit.parallel import PATIENCE, in_order
+from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.output import status_of
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import existing_among, refuse_existing
+from tarkit.samples.sample import SampleBatch
 from tarkit.shards.limits import Limits
 from tarkit.shards.series import ShardsPlan
 from tarkit.shards.writer import Shard, ShardsWriter, run_post
@@ -83,6 +85,7 @@ class Packer:
         self._plan = plan
         self._options = options
         self._digest = digest
+        self._data = Chain(TreeOrigin(plan, plan.shards, options.mtime, options.skip_missing), lambda: run)
         self._names = [shard.name for shard in plan.shards]
         # existing shards: files with a name of the template; with several, or `update`, those with a name of the plan
         template = plan.templates[0] if len(plan.templates) == 1 and not options.update else None
@@ -234,16 +237,22 @@ class Packer:
             raise
         yield
 
-    def _feed(self, number: int, add: Callable[[FileBatch], object]) -> Generator[None, None, Packed]:
-        """Pass the samples of a shard to `add`; return what was passed, without a shard."""
-        options = self._options
-        files = PlannedFiles(self._plan, self._plan.shards[number], options.mtime, options.skip_missing)
-        self._contents[number] = 0
-        for batch in files:
-            add(batch)
-            self._contents[number] += batch.content
-            yield
-        return Packed(files.shard, files.skipped)
+    def _feed(self, number: int, add: Callable[[SampleBatch], object]) -> Generator[None, None, Packed]:
+        """Pass the samples of a shard to `add`; return what was passed, without a shard. Yields from time to time."""
+        batches, flow = self._data.only([number]).batches(self._run)
+        planned, reader = self._plan.shards[number], flow.inputs
+        assert isinstance(reader, TreeReader)
+        with flow:
+            for batch in batches:
+                add(batch)
+                self._contents[number] = reader.content
+                yield
+            flow.finish()
+        if reader.skipped:
+            names = reader.names
+            planned = planned._replace(groups=reader.samples, files=reader.files, samples=names.samples)
+            planned = planned._replace(first=names.first or b"", last=names.last or b"")
+        return Packed(planned, reader.skipped)
 
     def _keep(self, number: int, mark: str) -> Generator[None, None, Packed | None]:
         """Return an existing shard that is as planned: one with this `mark` in the journal, else by comparison."""

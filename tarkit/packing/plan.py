@@ -9,13 +9,14 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from tarkit.errors import TarkitError, show
-from tarkit.packing.batch import SAMPLES, Batch, parse_source, together
 from tarkit.packing.grouping import DottedFields
-from tarkit.packing.tree import UNSIZED, CountedNames, Tree
+from tarkit.packing.planned import SAMPLES, PlannedBatch, parse_source, together
+from tarkit.packing.tree import CountedNames, Tree
 from tarkit.pipeline.template import ShardTemplate
 from tarkit.samples.validate import NameChecks
 from tarkit.shards.writer import Shard
 from tarkit.streams.tempfile import TemporaryFile
+from tarkit.tables.content import UNSIZED
 from tarkit.tables.recipe import MalformedRow
 from tarkit.tar.header import end_of_archive
 
@@ -86,7 +87,7 @@ class Plan:
         self._numbers = list(numbers)
         self._repair = repair
         self._ends = array("Q", [0])  # of the batches in the file
-        self._waiting: list[Batch] = []
+        self._waiting: list[PlannedBatch] = []
         self._waiting_samples = 0
         self._category = 0
         self._begin()
@@ -102,7 +103,7 @@ class Plan:
         """Whether the sizes of files are known."""
         return self.tree.sized
 
-    def extend(self, batch: Batch, content: int = 0, entries: int = 0) -> None:
+    def extend(self, batch: PlannedBatch, content: int = 0, entries: int = 0) -> None:
         """Add samples to the current shard, with the bytes of their contents and of their entries in a tar."""
         self._category = batch.category
         self.open_samples += len(batch.keys)
@@ -150,11 +151,11 @@ class Plan:
         self.content += content
         self._begin()
 
-    def batches(self, shard: PlannedShard) -> Iterator[Batch]:
+    def batches(self, shard: PlannedShard) -> Iterator[PlannedBatch]:
         """Yield the samples of a shard, with the source of each file, as in a recipe."""
         mark = self.tree.mark
         for start, stop in pairwise(self._ends[shard.start : shard.stop + 1]):
-            batch = Batch.load(self._file.read(start, stop))
+            batch = PlannedBatch.load(self._file.read(start, stop))
             yield batch if batch.sources else batch._replace(sources=[mark + name for name in batch.names])
 
     def paths(self) -> Iterator[bytes]:

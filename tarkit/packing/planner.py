@@ -9,11 +9,11 @@ from array import array
 from collections.abc import Iterable, Iterator
 
 from tarkit.errors import TarkitError, show, spell
-from tarkit.packing.batch import Batch, Group, batched
 from tarkit.packing.divide import SampleOrder, collapse, equal, level, of_each, ordered, pack, weigh
 from tarkit.packing.grouping import attach, by_key, in_directories, ranked
 from tarkit.packing.options import ShardOptions
 from tarkit.packing.plan import Plan
+from tarkit.packing.planned import PlannedBatch, PlannedSample, batched
 from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import CountedNames, Tree
 from tarkit.pipeline.run import Run
@@ -34,7 +34,7 @@ def fill_plan(
     batches = _watch(run, tree, batches if rule.may_have_dots else plan.dotted.watch(batches))
     sorts = order.by != "none" or dirs != "pack" or transform.map is not None
     if transform.needed or sorts:
-        groups: Iterator[Group] = (group for batch in batches for group in batch.groups())
+        groups: Iterator[PlannedSample] = (group for batch in batches for group in batch.samples())
         groups = _transformed(groups, transform, tmpdir)
         batches = batched(ordered(groups, order, dirs != "pack", tmpdir) if sorts else groups)
     renames = transform.rename != "none"
@@ -51,11 +51,11 @@ def fill_plan(
         raise TarkitError(what, "a key ends at the first dot of a file name, which is not its first character: rename")
 
 
-def _watch(run: Run, tree: Tree, batches: Iterator[Batch]) -> Iterator[Batch]:
+def _watch(run: Run, tree: Tree, batches: Iterator[PlannedBatch]) -> Iterator[PlannedBatch]:
     """Show progress in bytes of the files that were listed."""
     listed = 0
 
-    def counted() -> Iterator[Batch]:
+    def counted() -> Iterator[PlannedBatch]:
         nonlocal listed
         for batch in batches:
             listed += len(batch.keys)
@@ -64,12 +64,14 @@ def _watch(run: Run, tree: Tree, batches: Iterator[Batch]) -> Iterator[Batch]:
     return run.draw(counted(), lambda: tree.content, lambda: listed)
 
 
-def _transformed(groups: Iterator[Group], transform: SampleTransform, tmpdir: str | None) -> Iterator[Group]:
+def _transformed(
+    groups: Iterator[PlannedSample], transform: SampleTransform, tmpdir: str | None
+) -> Iterator[PlannedSample]:
     groups, classes = transform.apply(groups), transform.classes
     if classes is None:
         return groups
     if classes.open:
-        records: SpilledList[Group] = SpilledList(tmpdir)
+        records: SpilledList[PlannedSample] = SpilledList(tmpdir)
         for group in groups:
             records.append(group)
         groups = iter(records)
@@ -77,18 +79,18 @@ def _transformed(groups: Iterator[Group], transform: SampleTransform, tmpdir: st
     return classes.filled(groups)
 
 
-def _divide(batches: Iterator[Batch], shards: int, even: bool, plan: Plan) -> None:
+def _divide(batches: Iterator[PlannedBatch], shards: int, even: bool, plan: Plan) -> None:
     """Divide samples into shards of equal numbers, and with `even` of nearly equal sizes."""
     sizes = array("Q")
-    records: SpilledList[Group] = SpilledList(plan.tmpdir)
+    records: SpilledList[PlannedSample] = SpilledList(plan.tmpdir)
     for batch in batches:
         if even:
             sizes.extend(of_each(weigh(batch)[1]))
-        records.extend(list(batch.groups()))
+        records.extend(list(batch.samples()))
     total = len(records)
     if 0 < total < shards:
         raise TarkitError(f"{total} samples cannot fill {shards} shards", "choose fewer shards")
-    groups: Iterable[Group] = records
+    groups: Iterable[PlannedSample] = records
     if even and total:
         chosen = level(sizes, shards)
         groups = ranked(

@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tarkit.errors import Problem, TarkitError
-from tarkit.packing.batch import parse_source
 from tarkit.packing.plan import Plan, PlannedShard
+from tarkit.packing.planned import parse_source
 from tarkit.samples.dataset import open_source
 from tarkit.shards.writer import Shard
 from tarkit.stores.store import StoreOptions

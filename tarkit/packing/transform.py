@@ -9,8 +9,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Literal
 
 from tarkit.errors import TarkitError, Usage, show, spell
-from tarkit.packing.batch import File, Group
 from tarkit.packing.grouping import KeyRule, cut_first, has_key, is_sample
+from tarkit.packing.planned import PlannedFile, PlannedSample
 from tarkit.packing.tree import CountedNames
 from tarkit.spill.multimap import Multimap
 
@@ -42,7 +42,7 @@ class Required:
     others: int = 0
     _shown: int = field(default=0, repr=False)
 
-    def __call__(self, key: bytes, files: list[File], added: Sequence[bytes]) -> list[File] | None:
+    def __call__(self, key: bytes, files: list[PlannedFile], added: Sequence[bytes]) -> list[PlannedFile] | None:
         """Return the files that stay, None to leave the sample out; `added` are names of fields. Raises TarkitError."""
         required = [name for names in self.names for name in names]
         present = {name.lower() for name in added}
@@ -152,7 +152,7 @@ class SampleTransform:
         ways.append("rename the files" if self.rename == "key" else more)
         return f"readers end keys at the first dot: {', or '.join(ways)}"
 
-    def apply(self, groups: Iterable[Group]) -> Iterator[Group]:
+    def apply(self, groups: Iterable[PlannedSample]) -> Iterator[PlannedSample]:
         """Yield the transformed samples that stay; the same as `groups` when it is not `needed`. Raises TarkitError."""
         for key, files, category in groups:
             new = self._renamed(key, files)
@@ -185,7 +185,9 @@ class SampleTransform:
             self._check(key, old, files)
             yield key, files, category
 
-    def _keyless(self, key: bytes, old: list[File], files: list[File], category: int) -> Group | None:
+    def _keyless(
+        self, key: bytes, old: list[PlannedFile], files: list[PlannedFile], category: int
+    ) -> PlannedSample | None:
         """Return files without a key, which are no sample: there is nothing to add or to require. None for none."""
         if self.required is not None and self.required.action == "exclude":
             self.required.others += len(old)
@@ -215,7 +217,7 @@ class SampleTransform:
                     "rename one of the files" if self.rename == "key" else hint,
                 )
 
-    def _renamed(self, key: bytes, files: list[File]) -> list[File]:
+    def _renamed(self, key: bytes, files: list[PlannedFile]) -> list[PlannedFile]:
         if self.rename == "none":
             return files
         return [(self._new_name(key, name), size, source or self.source(name)) for name, size, source in files]
@@ -231,7 +233,7 @@ class SampleTransform:
             key = key.removesuffix(stem) + stem.replace(b".", b"_")
         return key + name[cut:]
 
-    def _in_shards(self, key: bytes, files: list[File], packed: dict[bytes, int]) -> bool:
+    def _in_shards(self, key: bytes, files: list[PlannedFile], packed: dict[bytes, int]) -> bool:
         there = [name in packed for name, _, _ in files]
         if not any(there):
             return False
@@ -247,14 +249,16 @@ class SampleTransform:
                 self.changed.add(name)
         return True
 
-    def _with_more(self, old: list[File], files: list[File], added: list[File]) -> list[File]:
+    def _with_more(
+        self, old: list[PlannedFile], files: list[PlannedFile], added: list[PlannedFile]
+    ) -> list[PlannedFile]:
         key = cut_first(next(name for name, _, _ in files if has_key(name)))[0]
         more = [(key + b"." + name, size, source) for name, size, source in added]
         if self.classes is not None:
             more += self.classes.labels(key, self.classes.of(old))
         return files + more
 
-    def _check(self, key: bytes, old: list[File], files: list[File]) -> None:
+    def _check(self, key: bytes, old: list[PlannedFile], files: list[PlannedFile]) -> None:
         if self._looks and (len(files) > 1 or self._readers is not None):
             readers = {cut_first(name)[0] for name, _, _ in files if has_key(name)}
             if self._readers is not None:

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tarkit.errors import TarkitError, show
-from tarkit.packing.batch import parse_source
 from tarkit.packing.files import LocalFiles, ObjectFiles, Symlinks, is_remote
+from tarkit.packing.planned import parse_source
 from tarkit.shards.patterns import compile_glob
 from tarkit.stores.store import Info, StoreOptions
+from tarkit.tables.content import UNSIZED
 from tarkit.tar.block import DOT
 
 Chunk = tuple[bytes, list[bytes], Sequence[int]]
@@ -27,7 +28,6 @@ Chunk = tuple[bytes, list[bytes], Sequence[int]]
 STEP = 4096  # files whose sizes are looked up together; maximum of a chunk
 JUNK = (b".DS_Store", b"Thumbs.db", b"desktop.ini")  # of file managers; also `._*`
 JUNK_DIRECTORY = b"__MACOSX/"
-UNSIZED = -1  # the size of a file that was not looked up
 
 _UNSIZED = (UNSIZED,) * STEP
 
@@ -89,7 +89,8 @@ class Tree:
 
     def __post_init__(self) -> None:
         self._files: LocalFiles | ObjectFiles
-        if is_remote(self.root):
+        self.remote = is_remote(self.root)
+        if self.remote:
             self._files, self.sized = ObjectFiles(self.root, self.tmpdir, self.storage), True
         else:
             self._files = LocalFiles(self.root, self.symlinks, self.missing)
@@ -107,8 +108,7 @@ class Tree:
 
     def has_changed(self, source: bytes, info: Info) -> bool:
         """Return whether an object is known not to be the one that was listed."""
-        assert isinstance(self._files, ObjectFiles)
-        return self._files.has_changed(source, info)
+        return isinstance(self._files, ObjectFiles) and self._files.has_changed(source, info)
 
     def __iter__(self) -> Iterator[Chunk]:
         """Yield all files. Raises OSError for a directory that cannot be read."""

@@ -64,6 +64,13 @@ class Origin(Protocol):
         """
 
 
+class PartedOrigin(Origin, Protocol):
+    """An origin of parts, each of which can be read alone, in any process: archives, or planned shards."""
+
+    def only(self, places: Sequence[int]) -> Origin:
+        """Return the parts with these numbers, in this order."""
+
+
 @dataclass(eq=False, repr=False)
 class Archives:
     """Archives as the origin of samples.
@@ -357,9 +364,8 @@ class Chain:
         return self._with(self._origin, tuple(steps))
 
     def only(self, places: Sequence[int]) -> Self:
-        """Return the samples of the archives with these numbers, in this order."""
-        assert isinstance(self._origin, Archives)
-        return self._with(self._origin.only(places), self._steps)
+        """Return the samples of the parts of the origin with these numbers, in this order."""
+        return self._with(cast(PartedOrigin, self._origin).only(places), self._steps)
 
     def _with(self, origin: Origin, steps: tuple[Step, ...]) -> Self:
         chain = type(self).__new__(type(self))

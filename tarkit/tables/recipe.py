@@ -6,7 +6,7 @@ part of a path: `C:x`, `12:30.jpg`. `reader.py` reads tables, whose `@` columns 
 
 from __future__ import annotations
 
-from binascii import a2b_base64
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Literal, NamedTuple
@@ -117,6 +117,21 @@ def parse_source(source: bytes, pipes_allowed: bool, rewrites: bool = True) -> t
         unknown = schemes.unknown_scheme_error(url)
         raise MalformedRow(str(unknown), hint=unknown.hint)
     return ("url" if scheme else "path"), source
+
+
+_PREFIXES = (b"file:", b"text:", b"hex:", b"base64:", b"pipe:")
+
+
+def path_source(path: bytes) -> bytes:
+    """Return a path as a SOURCE, with the prefix `file:` if it could be something else."""
+    return b"file:" + path if path.startswith(_PREFIXES) or b"://" in path else path
+
+
+def text_source(value: bytes) -> bytes:
+    """Return literal content as a SOURCE, on one line."""
+    if any(byte in value for byte in b"\n\r\t\0"):
+        return b"base64:" + b2a_base64(value, newline=False)
+    return b"text:" + value
 
 
 def without_bom(lines: Iterable[bytes]) -> Iterator[bytes]:

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from tarkit.packing.table import OpenedContent
 from tarkit.sizes import EARLIEST, LATEST
 from tarkit.streams import copy
 from tarkit.tables import content as contents
@@ -530,7 +529,7 @@ def test_a_file_that_changes_while_it_is_read(size: int, mode: str, run: Run, mo
     """A process still writes to the file: what was read could be a file that never was."""
     Path("a").write_bytes(b"1" * size)
     Path("recipe").write_text("a.x\tfile:a\n")
-    for place, name in (contents, "read_small"), (OpenedContent, "send"):
+    for place, name in (contents, "read_small"), (contents.LargeContent, "send"):
         before = getattr(place, name)
 
         def grow(*arguments: Any, before: Callable[..., Any] = before) -> Any:

@@ -104,7 +104,7 @@ def shard_of(plan: Plan, each: PlannedShard) -> Shard:
     samples: list[tuple[str, list[str]]] = []
     sources: list[bytes] = []
     for batch in plan.batches(each):
-        samples += [(os.fsdecode(key), [os.fsdecode(file[0]) for file in files]) for key, files, _ in batch.groups()]
+        samples += [(os.fsdecode(key), [os.fsdecode(file[0]) for file in files]) for key, files, _ in batch.samples()]
         sources += batch.sources
     return Shard(each.name, each.content, samples, each.length, tuple(map(os.fsdecode, sources)))
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tarkit.errors import show
-from tarkit.packing import batch, grouping, plan
-from tarkit.packing.batch import Group
+from tarkit.packing import grouping, plan, planned
 from tarkit.packing.names import hidden
+from tarkit.packing.planned import PlannedSample
 from tarkit.packing.tree import CountedNames, Tree
 from tarkit.pipeline.template import parse_template
 from tarkit.spill import multimap, records
@@ -216,8 +216,8 @@ def test_tree_in_pieces(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A directory of many files is listed in pieces, which do not change its samples."""
     root = grow(here / "tree", [f"{n:03}.{field}" for n in range(50) for field in "xyz"])
 
-    def samples(tree: Tree) -> list[Group]:
-        return [group for each in grouping.in_directories(tree, CountedNames(), False) for group in each.groups()]
+    def samples(tree: Tree) -> list[PlannedSample]:
+        return [group for each in grouping.in_directories(tree, CountedNames(), False) for group in each.samples()]
 
     whole = samples(Tree(str(root)))
     monkeypatch.setattr("tarkit.packing.tree.STEP", 7)
@@ -260,7 +260,7 @@ def test_samples_in_small_batches(words: list[str], run: Run, here: Path, monkey
     expected = layout(run, root, *words)
     assert len(names(expected)) == 36
     with monkeypatch.context() as patched:
-        patched.setattr(batch, "SAMPLES", 3)
+        patched.setattr(planned, "SAMPLES", 3)
         patched.setattr(plan, "SAMPLES", 3)
         assert layout(run, root, *words) == expected
 

@@ -22,11 +22,13 @@ from typing import Any
 
 import pytest
 
-from tarkit.packing import packer, planned_files, resume
+from tarkit.packing import packer, resume
 from tarkit.packing.files import LocalFiles
 from tarkit.packing.options import ShardOptions
 from tarkit.packing.packer import Packer
 from tarkit.packing.plan import PlannedShard
+from tarkit.streams.sink import FileSink
+from tarkit.tables import content as contents
 from tarkit.tar.writer import EntryWriter
 from tests._tools import descriptors, each_row, process
 from tests.conftest import Archive, Run, entries, tarkit
@@ -75,7 +77,7 @@ def test_odd_names(run: Run, tree: Tree) -> None:
 @each_row("mtime", ["@0", "@1234567890", "source"])
 def test_entries_are_those_of_create(mtime: str, run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small, large and empty files and unusual names have the same bytes as by create."""
-    monkeypatch.setattr(planned_files, "SMALL", 2000)
+    monkeypatch.setattr(contents, "SMALL", 2000)
     files = {f"{'d' * 60}/{'e' * 60}/{'n' * 90}.txt": b"l", "x" * 120 + ".y": b"2", "e.x": b"", "l.x": b"L" * 70_000}
     tree({**files, "é.x": b"5", "2000.x": b"s" * 2000, "2001.x": b"s" * 2001, "512.x": b"s" * 512})
     for number, path in enumerate(sorted(Path("t").rglob("*.?"))):
@@ -335,15 +337,15 @@ def test_a_large_file_that_changes_while_it_is_read(
 ) -> None:
     """A change during reading is an error even if the size stays."""
     tree({"a.x": b"1" * 300_000})
-    added = EntryWriter.add_file
+    copy = FileSink.copy
 
-    def add_file(self: EntryWriter, header: bytes, fd: int, size: int) -> None:
+    def changed(self: FileSink, *range_: Any, **how: Any) -> None:
         if not touch:
             os.truncate("t/a.x", 1000)
-        added(self, header, fd, size)
+        copy(self, *range_, **how)
         os.utime("t/a.x")
 
-    monkeypatch.setattr(EntryWriter, "add_file", add_file)
+    monkeypatch.setattr(FileSink, "copy", changed)
     ran = run("shard", "t", "-c", "1", "-o", "s-%d.tar", exit=1)
     what = "was changed while it was read" if touch else "became shorter while it was read"
     assert ran.lines[0] == f"tarkit: s-0.tar: 't/a.x' {what}"
@@ -393,24 +395,44 @@ def test_an_existing_shard_whose_samples_are_missing(
 
 
 def test_files_that_disappear_while_others_are_written(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Samples are whole or left out: the files of those that are written next are open already."""
+    """Samples are whole or left out: all files of one are open before the first is written."""
     tree({f"{n:03}.{field}": b"%d" % n for n in range(200) for field in "xy"})
-    read, count = planned_files.read_small, 0
+    read, count = contents.read_small, 0
 
     def remove(fd: int, size: int = -1) -> bytes:
         nonlocal count
         count += 1
-        if count == 20:
-            for n in (*range(15, 25), *range(150, 160)):
+        if count == 21:
+            for n in (*range(10), *range(150, 160)):
                 Path(f"t/{n:03}.y").unlink()
         return read(fd, size)
 
-    monkeypatch.setattr(planned_files, "read_small", remove)
+    monkeypatch.setattr(contents, "read_small", remove)
     ran = run("shard", "t", "-c", "200", "-o", "s-%d.tar", "-p", "1", "--on-missing", "skip")
     fields = Counter(name.partition(".")[0] for name, _ in entries("s-0.tar"))
     assert set(fields.values()) == {2}
     assert fields.keys() == {f"{n:03}" for n in range(200) if not 150 <= n < 160}
     assert sum("its sample is left out" in line for line in ran.lines) == 10
+
+
+@each_row(
+    ("files", "gone", "expected", "said"),
+    [
+        ("a.x aREADME b.x c.x", "b.x", "a.x aREADME c.x", "s-0.tar: 't/b.x': No such file or directory; its sample"),
+        ("a.x aREADME b.x", "b.x", "a.x aREADME", "s-0.tar: 't/b.x': No such file or directory; its sample"),
+        ("aREADME b.x", "b.x", "", "s-0.tar: no sample is left, so 'aREADME' is left out"),
+        ("a.x aREADME b.x", "aREADME", "a.x b.x", "s-0.tar: 't/aREADME': No such file or directory; it is left out"),
+    ],
+)
+def test_files_without_a_key_of_skipped_samples(
+    files: str, gone: str, expected: str, said: str, run: Run, tree: Tree, planned: list[Callable[[Path], object]]
+) -> None:
+    """They go with the next sample, or with the last; where there is none they are named."""
+    tree(dict.fromkeys(files.split(), b"1"))
+    planned.append(lambda path: Path("t", gone).unlink())
+    ran = run("shard", "t", "-c", "9", "-o", "s-%d.tar", "--on-missing", "skip")
+    assert " ".join(name for name, _ in entries("s-0.tar")) == expected if expected else not Path("s-0.tar").exists()
+    assert [line for line in ran.lines if said in line]
 
 
 # ---- --resume

@@ -1,4 +1,4 @@
-"""A recipe as an origin: steps and outputs take its samples as those of archives."""
+"""A recipe and a tree as origins: steps and outputs take their samples as those of archives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ import pytest
 
 import tarkit
 from tarkit.dataset import Dataset
-from tarkit.packing.table import HELD, LoadedRows, TableOrigin
+from tarkit.packing.entries import HELD
+from tarkit.packing.options import ShardOptions
+from tarkit.packing.shard import plan_tree
+from tarkit.packing.table import LoadedRows, TableOrigin
+from tarkit.packing.tree_origin import TreeOrigin
 from tarkit.pipeline.run import Run
 from tarkit.streams.location import file_location
 from tarkit.tables.content import ContentLoader, loaded
@@ -80,6 +84,28 @@ def test_steps(recipe: tuple[list[bytes], list[Sample]]) -> None:
     with pytest.warns(tarkit.TarkitWarning, match="1 entries without a key are left out"):
         shards = dataset(lines).split("s-%d.tar", count=25)
     assert [shard.samples for shard in shards] == [25, 25, 10]
+
+
+def test_steps_of_a_tree(recipe: tuple[list[bytes], list[Sample]]) -> None:
+    """What comes of a planned tree is what comes of its shards; each planned shard can be read alone."""
+    Path("tree").mkdir()
+    for path in Path().glob("*.*"):
+        path.rename(Path("tree", path))
+    Path("tree/README").write_text("no key")
+    shards = tarkit.shard("tree", "s-%d.tar", count=25, on_problem=print)
+    plan = plan_tree(Run(on_problem=print), ShardOptions.of({"directory": "tree", "template": "x-%d.tar", "count": 25}))
+    archives = tarkit.open([shard.name for shard in shards])
+    for skip_missing in (False, True):
+        tree = Dataset(TreeOrigin(plan, plan.shards, skip_missing=skip_missing), Run)
+        assert samples(tree) == samples(archives) == samples(archives.sort())
+        for number, shard in enumerate(shards):
+            tree.only([number]).write("one.tar")
+            assert Path("one.tar").read_bytes() == Path(shard.name).read_bytes()
+        for chain in CHAINS:
+            assert samples(chain(tree)) == samples(chain(archives))
+            chain(tree).write("one.tar")
+            assert samples(tarkit.open("one.tar")) == samples(chain(archives))
+        assert [shard.samples for shard in tree.split(f"t-{skip_missing}-%d.tar", count=40)] == [40, 20]
 
 
 def test_one_long_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
