@@ -13,14 +13,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tarkit.samples import reader
 from tarkit.samples.fields import stem
 from tarkit.streams import source
 from tests._tools import each_row, process
-from tests.conftest import Archive, Content, Feed, Link, Piped, Run, body, each_feed, entries, keys, pick, tar, tarkit
+from tests.conftest import Archive, Content, Feed, Link, Piped, Run, body, each_feed, entries, keys, pick, tar
 
 A: dict[str, Content] = {f"a{n}.{field}": f"A{n}{field}".encode() * 99 for n in range(3) for field in ("cls", "jpg")}
 B: dict[str, Content] = {f"b{n}.{field}": f"B{n}{field}".encode() * 9 for n in range(4) for field in ("cls", "jpg")}
@@ -93,29 +91,6 @@ def test_the_model(until: str, seed: int, run: Run, archive: Archive, feeds: lis
         for more in ([], ["-p", "3"]):
             ran = run("mix", *words, "--until", until, "--seed", str(seed), *more)
             assert ran.stdout == tar([(f"{name}.t", name.encode()) for name in expected.split()])
-
-
-@settings(max_examples=20)
-@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=4), st.integers(0, 999))
-def test_law_nothing_is_lost(
-    tmp_path_factory: pytest.TempPathFactory, sources: list[tuple[int, int]], seed: int
-) -> None:
-    """With --until all and without --total each sample is written once, and each source keeps its order."""
-    folder = tmp_path_factory.mktemp("law")
-    words = []
-    for number, (count, weight) in enumerate(sources):
-        (folder / f"{number}.tar").write_bytes(tar({f"{number}-{n}.x": b"" for n in range(count)}))
-        words.append(f"{folder}/{number}.tar@{weight}")
-    found = keys(tarkit("mix", *words, "--until", "all", "--seed", str(seed)).stdout).split()
-    assert sorted(found) == sorted(f"{number}-{n}" for number, (count, _) in enumerate(sources) for n in range(count))
-    assert (
-        found
-        == drawn(
-            seed,
-            *((weight, [f"{s}-{n}" for n in range(count)]) for s, (count, weight) in enumerate(sources)),
-            until="all",
-        ).split()
-    )
 
 
 @each_feed
@@ -479,6 +454,8 @@ WRONG = [
     ("a.tar@0", 2, "tarkit: 'a.tar@0': a weight is more than 0"),
     ("a.tar none.tar@2", 1, "tarkit: none.tar: No such file or directory"),
     ("a.tar none.yaml", 2, "tarkit: 'none.yaml' describes a whole mix: it has no weight"),
+    ("m.YML@2", 2, "tarkit: 'm.YML' describes a whole mix: it has no weight"),
+    ("m.yaml m.json", 2, "tarkit: 'm.yaml' describes a whole mix: only one can be given"),
     ("none.yaml", 1, "tarkit: none.yaml: No such file or directory"),
     ("- -", 2, "tarkit: stdin is named more than once"),
     ("a.tar --repeat", 2, "tarkit: --repeat has no end"),

@@ -107,20 +107,6 @@ def test_the_same_for_every_number_of_processes(
         assert first.stderr == other.stderr or words[0] == "--worker"
 
 
-def test_one_failure_in_twenty(run: Run, archive: Archive) -> None:
-    """Failed samples are dropped and printed; the policies are those of all commands."""
-    lines = run("proc", "--map", "fun.py:fails", archive(MANY), "-o", "out.tar", "--rejects", "bad.tar").lines
-    assert lines[0].startswith("tarkit: warning: in.tar: 'd/00007' raised ValueError in fun.py, line ")
-    assert lines[0].endswith("ValueError: a seven")
-    bad = ("d/00007.", "d/00027.", "d/00047.")
-    assert entries(Path("out.tar")) == [pair for pair in MANY.items() if not pair[0].startswith(bad)]
-    rejects = entries(Path("bad.tar"))
-    assert [name for name, _ in rejects if name.endswith("json")] == [f"{key}__error__.json" for key in bad]
-    record = json.loads(dict(rejects)["d/00027.__error__.json"])
-    assert record["stderr"].endswith("ValueError: a seven\n")
-    assert record["key"] == "d/00027"
-
-
 def test_batches_are_halved(run: Run, archive: Archive) -> None:
     """Batches are halved until the failing sample is alone; all others are processed."""
     ran = run("proc", "--map", "fun.py:batch", "--batch", "8", "--on-error", "skip", archive(MANY), "-p", "2")

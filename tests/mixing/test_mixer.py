@@ -9,7 +9,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -65,22 +64,6 @@ def test_parse_source(word: str, expected: tuple[str, float] | str, here: Path) 
         assert str(error.value) == expected
     else:
         assert parse_source(word) == SourceSpec(expected[0], [expected[0]], expected[1])
-
-
-@each_row(
-    ("words", "message"),
-    [
-        ([], "nothing to mix"),
-        (["a.tar", "m.yaml"], "'m.yaml' describes a whole mix: it has no weight, and no other sources beside it"),
-        (["m.YML@2"], "'m.YML' describes a whole mix: it has no weight, and no other sources beside it"),
-        (["m.yaml", "m.json"], "'m.yaml' describes a whole mix: only one can be given"),
-    ],
-)
-def test_invalid_arguments(words: list[str], message: str) -> None:
-    """A file that describes a mix has no weight and no other sources beside it."""
-    with pytest.raises(Usage) as error:
-        parse_mix(words)
-    assert str(error.value) == message
 
 
 # ---- files
@@ -252,32 +235,6 @@ def stocks(sizes: list[int], weights: list[float]) -> list[Stock[str]]:
     return [Stock(name, weight, begin(name, size)) for name, size, weight in zip(names, sizes, weights, strict=True)]
 
 
-def draws(seed: int, weights: list[float]) -> Iterator[int]:
-    """Yield what `random.Random(seed).choices` draws."""
-    rng = random.Random(seed)
-    while True:
-        yield rng.choices(range(len(weights)), weights)[0]
-
-
-EXACT = [
-    # sizes, weights, options, output for seed 1
-    ([9, 9], [1, 1], {"until": "first", "total": 6}, "A0 B0 B1 A1 A2 A3"),
-    ([2, 9], [1, 1], {"until": "first"}, "A0 B0 B1 A1"),
-    ([2, 3], [1, 1], {"until": "all"}, "A0 B0 B1 A1 B2"),
-    ([2, 3], [1, 1], {"until": "all", "repeat": True}, "A0 B0 B1 A1 A0 A1 B2"),
-    ([1, 2], [1, 1], {"until": "never", "repeat": True, "total": 7}, "A0 B0 B1 A0 A0 A0 B0"),
-    ([2], [5], {"until": "first"}, "A0 A1"),
-    ([1, 1, 1], [1, 2, 3], {"until": "all"}, "A0 C0 B0"),
-    ([3, 3], [1, 1], {"until": "all", "total": 0}, ""),
-]
-
-
-@each_row(("sizes", "weights", "options", "expected"), EXACT)
-def test_exact_order(sizes: list[int], weights: list[float], options: dict[str, Any], expected: str) -> None:
-    """The order for a seed is fixed, in every version."""
-    assert " ".join(Mix(stocks(sizes, weights), 1, **options)) == expected
-
-
 @settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.integers(1, 12), st.sampled_from([0.1, 1, 1.45, 3])), min_size=1, max_size=6),
@@ -335,15 +292,6 @@ def test_shares(weights: list[float], probabilities: list[float]) -> None:
     assert 0.1 * bound < sum_of_all < bound
 
 
-def test_requested_shares() -> None:
-    """The requested share of a source is its weight times its probability."""
-    sources = stocks([1, 1, 1], [1, 2, 1])
-    sources[0].probability = 0.5
-    mix = Mix(sources, 1, until="all")
-    assert mix.asked() == [0.5 / 3.5, 2 / 3.5, 1 / 3.5]
-    assert mix.got() == [0, 0, 0]
-
-
 def test_probability_does_not_change_the_draws() -> None:
     """A separate generator decides what is kept, so the draws are the same."""
     sources = stocks([50, 50], [1, 1])
@@ -353,17 +301,6 @@ def test_probability_does_not_change_the_draws() -> None:
     keep = random.Random(derived(5, "probability")).random
     assert out == [item for item in whole if item[0] == "A" or keep() < 0.3]
     assert 5 < sum(item[0] == "B" for item in out) < 30
-
-
-def test_the_source_that_ended_the_mix() -> None:
-    """A mix reports the source that ended it, and those with samples left."""
-    mix = Mix(stocks([2, 9, 1], [10, 1, 1]), 3, until="first")
-    list(mix)
-    assert mix.ended is mix.stocks[0]
-    assert [(stock.exhausted, stock.more()) for stock in mix.stocks] == [(True, False), (False, True), (False, True)]
-    mix = Mix(stocks([2, 9], [1, 1]), 3, until="all", total=3)
-    assert len(list(mix)) == 3
-    assert mix.ended is None
 
 
 def test_a_source_without_samples(here: Path) -> None:
