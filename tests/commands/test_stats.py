@@ -22,9 +22,8 @@ from hypothesis import strategies as st
 
 from tarkit.problems import Policy
 from tarkit.tar.block import BLOCK
-from tarkit.views import census, classes
+from tarkit.views import census
 from tarkit.views.census import Sizes, count, count_samples, round_bins, shares_of
-from tarkit.views.classes import ClassCounts
 from tarkit.views.report import amount, range_words
 from tests._tools import each_row, on_disk
 from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, each_feed, tar
@@ -359,18 +358,6 @@ def test_by_what_is_not_there(run: Run, archive: Archive) -> None:
     assert ran.lines == ["tarkit: warning: no sample has 'clss'"]
     assert "[bad-field]" in run("stats", name, "--by", "jpg", exit=1).stderr
     assert told(run, name, "--by", "jpg", "--allow", "bad-field")["by"] == {"field": "jpg", "classes": [], "missing": 1}
-
-
-def test_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of classes is limited, also after merging; the others are counted together."""
-    monkeypatch.setattr(classes, "MOST", 3)
-    one, other = ClassCounts(), ClassCounts()
-    for value in "aabcde":
-        one._count(value, 1)
-    for value in "xab":
-        other._count(value, 2)
-    one.merge(other)
-    assert (dict(one.counts), one.others) == ({"a": 4, "b": 3, "c": 1}, 4)
 
 
 # ---- shares of nodes and workers
