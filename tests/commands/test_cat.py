@@ -243,46 +243,6 @@ def test_keys_that_are_names_of_files(column: str, meant: str | None, run: Run, 
     assert ran.lines[1:] == ([f"hint: {meant}"] if meant else [])
 
 
-WRONG_SELECT = [
-    ("--match (", 2, "tarkit: --match '(': missing ), unterminated subpattern at position 0"),
-    ("--slice -1:", 2, "tarkit: invalid slice '-1:': negative numbers are not supported"),
-    ("--slice 1:2:0", 2, "tarkit: invalid slice '1:2:0': the step must be at least 1"),
-    ("--slice a", 2, "tarkit: invalid slice 'a': LO:HI:STEP takes up to three integers"),
-    ("--shard-slice 1:2:3:4", 2, "tarkit: invalid slice '1:2:3:4': LO:HI:STEP takes up to three integers"),
-    ("--sample 2", 2, "tarkit: --sample takes a fraction from 0 to 1"),
-    ("--sample nan --seed 1", 2, "tarkit: cat: Invalid value for '--sample': 'nan' is not a finite number"),
-    ("-c -1", 2, "tarkit: cat: Invalid value for '-c' / '--count': -1 is not in the range x>=0."),
-    ("--require-all", 2, "tarkit: --require-all requires --keys-from"),
-    ("--keys-from none", 1, "tarkit: none: No such file or directory"),
-    ("--keys-from empty", 1, "tarkit: empty: no key found"),
-    ("--keys-from table.tsv:x", 1, "tarkit: table.tsv: no column 'x'"),
-    ("--keys-from table.parquet", 1, "tarkit: table.parquet: not a list of keys, TSV, CSV or JSON lines"),
-    ("--keys-from list.gz", 1, "tarkit: list.gz: not a list of keys, TSV, CSV or JSON lines"),
-    ("--report -", 2, "tarkit: --report -: stdout is for data"),
-    ("--keys-from bad.jsonl:id", 1, "tarkit: bad.jsonl:2: bad JSON: Expecting ':' delimiter at column 1"),
-    ("-s 1G", 2, "tarkit: invalid --shuffle '1G'"),
-    ("-s ²", 2, "tarkit: invalid --shuffle '²'"),
-    ("-s -1", 2, "tarkit: invalid --shuffle '-1'"),
-    ("-m 0", 2, "tarkit: cat: Invalid value for '-m' / '--mix': 0 is not in the range x>=1."),
-    ("-p 0", 2, "tarkit: cat: Invalid value for '-p' / '--parallel': 0 is not in the range x>=1."),
-    ("--allow nothing", 2, "tarkit: --allow nothing: unknown problem; the problems are: all, truncated"),
-    ("--allow truncated --skip truncated", 2, "tarkit: --allow and --skip both name truncated"),
-]
-
-
-@each_row(("options", "exit", "message"), WRONG_SELECT)
-def test_wrong_options(options: str, exit: int, message: str, run: Run, archive: Archive) -> None:
-    """A usage error is one line and status 2, a missing file one line and status 1; there is no output."""
-    Path("empty").write_text("\n")
-    Path("table.tsv").write_text("n\tid\n1\te/b\n")
-    Path("table.parquet").write_text("PAR1")
-    Path("list.gz").write_bytes(gzip.compress(b"d/a\n"))
-    Path("bad.jsonl").write_text('{"id": "x"}\n{"id"\n')
-    ran = run("cat", archive(SIX), "-o", "out.tar", *shlex.split(options), exit=exit)
-    assert ran.lines[0].startswith(message)
-    assert not Path("out.tar").exists()
-
-
 # ---- fields
 
 SAMPLE: list[tuple[str, Content]] = [
@@ -412,35 +372,6 @@ def test_rekey_with_long_names(run: Run, archive: Archive, feed: Feed) -> None:
         assert out[156:157] == (b"L" if format == GNU else b"x")
         Path("long.tar").write_bytes(out)
         assert entries(run("cat", feed("long.tar"), "-R", "s").stdout) == [("s.jpg", b"1"), ("s.json", b"2")]
-
-
-WRONG_FIELDS = [
-    ("-f ''", 2, "tarkit: no field given"),
-    ("-f a/b", 2, "tarkit: invalid field name 'a/b': it contains a slash"),
-    ("-f new:", 2, "tarkit: invalid field 'new:': it must be NAME, NEW:OLD or NEW:OLD1,OLD2"),
-    ("-f :old", 2, "tarkit: invalid field ':old': it must be NAME, NEW:OLD or NEW:OLD1,OLD2"),
-    ("-f a,,b", 2, "tarkit: invalid field 'a,,b': it must be NAME, NEW:OLD or NEW:OLD1,OLD2"),
-    ("-f 'jpg jpg'", 1, "tarkit: in.tar: at 0: two fields of 'a' get the same name [duplicate-entry]"),
-    ("-f 'x:jpg x:json'", 1, "tarkit: in.tar: at 0: two fields of 'a' get the same name [duplicate-entry]"),
-    ("-R x", 1, "tarkit: in.tar: at 2560: the sample before it in the output has the same key 'x' [joined-sample]"),
-    ("-R ''", 1, "tarkit: --rekey '' makes '' of 'a', which is not a key"),
-    ("-R a.b{index}", 1, "tarkit: --rekey 'a.b{index}' makes 'a.b0' of 'a', which is not a key"),
-    ("-R x/", 1, "tarkit: --rekey 'x/' makes 'x/' of 'a', which is not a key"),
-    ("-R {stem}.x/{shard}", 1, "tarkit: --rekey '{stem}.x/{shard}' makes 'in.x/in.tar' of 'a', which is not a key"),
-    ("-R {name}", 2, "tarkit: --rekey '{name}': 'name'"),
-    ("-R {", 2, "tarkit: --rekey '{': "),
-    ("-R {}", 2, "tarkit: --rekey '{}': "),
-    ("-R {index:q}", 2, "tarkit: --rekey '{index:q}': "),
-    ("-R {key:d}", 2, "tarkit: --rekey '{key:d}': "),
-]
-
-
-@each_row(("options", "exit", "message"), WRONG_FIELDS)
-def test_wrong_fields(options: str, exit: int, message: str, run: Run, archive: Archive) -> None:
-    """Invalid fields and keys are errors before anything is written."""
-    ran = run("cat", archive(ABC), "-o", "out.tar", *shlex.split(options), exit=exit)
-    assert ran.lines[0].startswith(message)
-    assert not Path("out.tar").exists()
 
 
 # ---- problems

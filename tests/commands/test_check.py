@@ -661,31 +661,6 @@ def test_allow(run: Run, archive: Archive) -> None:
     assert "in.tar: ok: " in ran.stdout.decode()
 
 
-@each_row(
-    ("words", "message"),
-    [
-        (["--json", "--list-bad"], "choose one"),
-        (["--rejects", "r.tar"], "--rejects requires --fix"),
-        (["--allow", "nothing"], "--allow nothing: unknown problem"),
-        (["--fix", "o.tar", "-p", "2"], "--fix cannot be used with -p"),
-        (["--fix", "-"], "--fix writes to files"),
-        (["--fix", "in.tar"], "in.tar is both input and output"),
-        (["--fix", "o.tar", "--rejects", "in.tar"], "in.tar is both input and output"),
-        (["--fix", "o.tar", "--rejects", "o.tar"], "o.tar is the clean copy, and the file of rejects too"),
-        (["--same-as", "in.tar", "--unique"], "--same-as cannot be used with --unique"),
-        (["--same-as", "in.tar", "--fix", "o.tar"], "--same-as cannot be used with --fix"),
-        (["-", "--same-as", "-"], "stdin is named more than once"),
-        (["--target", "none"], "none"),
-    ],
-)
-def test_usage(words: list[str], message: str, run: Run, archive: Archive, here: Path) -> None:
-    """Options that cannot be combined are a usage error; nothing is written."""
-    ran = run("check", archive(R), *words, exit=2)
-    assert message in ran.stderr
-    assert ran.stdout == b""
-    assert os.listdir(here) == ["in.tar"]
-
-
 # ---- arbitrary archives
 
 

@@ -441,17 +441,3 @@ def test_hard_links_between_many_directories(run: Run, archive: Archive) -> None
     run("extract", archive(rows), "-C", "out")
     for n in range(3 * directory.OPEN):
         assert os.path.samefile(f"out/{n:03}/a.l/b.x", f"out/{n // 2:03}/a.x")
-
-
-@each_row(
-    ("words", "message"),
-    [
-        (["in.tar"], "Missing option '-C'"),
-        (["in.tar", "-C", ""], "the name of the directory is empty"),
-        (["in.tar", "-C", "in.tar"], "it is a file"),
-    ],
-)
-def test_usage(words: list[str], message: str, run: Run, archive: Archive) -> None:
-    """A usage error has the status 2."""
-    archive({"a.x": b"1"})
-    assert message in run("extract", *words, exit=2).stderr

@@ -292,25 +292,6 @@ def test_a_key_behind_its_input(key: str, hinted: bool, run: Run, archive: Archi
     assert (f"hint: KEY comes first: tarkit get {key} in.tar" in lines) == hinted
 
 
-@each_row(
-    ("words", "message"),
-    [
-        ([], "no KEY"),
-        (["a/"], "invalid key 'a/'"),
-        ([".hidden"], "invalid key '.hidden'"),
-        (["-f", "a/b", "in.tar"], "takes field names separated by commas"),
-        (["-f", "", "in.tar"], "takes field names separated by commas"),
-        (["a.jpg", "in.tar", "--compress", "gz"], "--compress is for a whole sample"),
-        (["b.txt", "in.tar", "-o", "in.tar"], "in.tar is both input and output"),
-    ],
-)
-def test_wrong_words(words: list[str], message: str, run: Run, archive: Archive) -> None:
-    """A usage error has the status 2."""
-    archive(ONE)
-    assert message in run("get", *words, exit=2).stderr
-    assert Path("in.tar").read_bytes() == tar(ONE)
-
-
 @each_row("index", [False, True])
 def test_no_content(index: bool, run: Run, archive: Archive) -> None:
     """Links, devices and FIFOs have no content."""

@@ -313,29 +313,6 @@ def test_the_first_of_two_inputs_is_damaged(run: Run, archive: Archive) -> None:
     assert shown_keys(run("show", first, second, "--allow", "no-end-marker").stdout) == "000 001 d/a d/b"
 
 
-# ---- usage errors
-
-
-@each_row(
-    ("words", "message"),
-    [
-        (["--json", "--names"], "--names and --json exclude each other"),
-        (["--images", "--html", "x"], "--images and --html exclude each other"),
-        (["--by", "cls"], "--by and --classes require --html or --images"),
-        (["--json", "--classes", "x"], "--by and --classes require --html or --images"),
-        (["--all", "-c", "1"], "--all and --count exclude each other"),
-        (["--html", ""], "the name of the output is empty"),
-        (["--html", "in.tar"], "in.tar is both input and output"),
-        (["-c", "x"], "show: Invalid value for '-c' / '--count': 'x' is not a whole number"),
-    ],
-)  # fmt: skip
-def test_usage(words: list[str], message: str, run: Run, archive: Archive) -> None:
-    """Options that cannot be combined are usage errors."""
-    ran = run("show", archive(AB), *words, exit=2)
-    assert ran.lines[0] == f"tarkit: {message}"
-    assert ran.stdout == b""
-
-
 # ---- pictures and pages
 
 

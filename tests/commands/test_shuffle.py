@@ -355,38 +355,6 @@ def test_names_of_epochs(name: str, expected: str, run: Run, archive: Archive) -
 
 # ---- usage errors
 
-USAGE = [
-    ("--buffer 1G", "tarkit: invalid --buffer '1G'"),
-    ("--buffer 0", "tarkit: --buffer 0 holds nothing"),
-    ("--buffer ²", "tarkit: invalid --buffer '²'"),
-    ("--memory 1", "tarkit: --memory 1: the minimum is 1 MB"),
-    ("-c 2", "tarkit: -c and --size cut shards, which are files"),
-    ("-o x-%d.tar", "tarkit: 'x-%d.tar': %d numbers a series of files, but only one is written"),
-    ("-o x-{0..9}.tar", "tarkit: 'x-{0..9}.tar': {0..9} numbers a series of files, but only one is written"),
-    ("-o x-{epoch}.tar", "tarkit: 'x-{epoch}.tar': {epoch} needs --epochs N"),
-    ("-o x-{epoch}.tar -c 2", "tarkit: 'x-{epoch}.tar': {epoch} needs --epochs N"),
-    ("-o x-{stim}.tar -c 2", "tarkit: 'x-{stim}.tar': unknown placeholder {stim}"),
-    ("-o x.tar --force", "tarkit: --force and --size-rule require -c or --size"),
-    ("-o in.tar", "tarkit: in.tar is both input and output"),
-    ("-c 1 -o x-%d.tar --report x-1.tar", "tarkit: x-1.tar is the report, and has a name that the shards may get"),
-    ("--epochs 2", "tarkit: '-': each epoch needs an output of its own"),
-    ("--epochs 2 -o pipe:cat", "tarkit: 'pipe:cat': each epoch needs an output of its own"),
-    ("--epochs 2 -o {epoch}%d.tar -c 1", "tarkit: '{epoch}%d.tar': a number next to {epoch}"),
-    ("--epochs 2 -o {epoch:x}.tar", "tarkit: '{epoch:x}.tar': the placeholder of an epoch is {epoch} or {epoch:03d}"),
-]
-
-
-@each_row(("words", "message"), USAGE)
-def test_usage(words: str, message: str, run: Run, archive: Archive) -> None:
-    """A usage error is one line, and nothing is written."""
-    data = tar(TEN)
-    ran = run("shuffle", archive(TEN), "--seed", "1", *words.split(), exit=2)
-    assert (ran.stdout, ran.lines[0]) == (b"", message)
-    if "--memory" in words:
-        assert ran.lines[1] == "hint: sizes look like 500M, 2GB or 16GiB"
-    assert os.listdir() == ["in.tar"]
-    assert Path("in.tar").read_bytes() == data
-
 
 @each_row(
     "words",

@@ -396,26 +396,6 @@ def test_large_samples(run: Run, archive: Archive, feed: Feed, monkeypatch: pyte
 # ---- options
 
 
-@each_row(
-    ("options", "says"),
-    [
-        ("--by n --order-file list", "--order-file cannot be used with -s, -t or --reverse"),
-        ("-s __random__,n", "cannot be used with other fields"),
-        ("--check-only -o x.tar", "--check-only cannot be used with options of the output"),
-        ("--order-file list -r", "--order-file cannot be used with -s, -t or --reverse"),
-        ("-s ,", "names no field"),
-        ("--memory 10K", "the minimum is 1 MB"),
-        ("--memory x", "invalid size"),
-        ("--force -o x.tar", "require -c or --size"),
-    ],
-)
-def test_usage(options: str, says: str, run: Run, archive: Archive) -> None:
-    """Options that cannot be combined are usage errors."""
-    Path("list").write_text("a\n")
-    assert says in run("sort", archive(rows("a.x")), *options.split(), exit=2).stderr
-    assert not os.path.exists("x.tar")
-
-
 @each_way
 def test_order_file(run: Run, archive: Archive, feed: Feed) -> None:
     """A key that is not in the list is an error."""

@@ -340,41 +340,6 @@ def shards_of(pattern: str) -> list[str]:
     return [path.name for path in Path.cwd().glob(pattern)]
 
 
-WRONG = [
-    ("-c 0", 2, "split: Invalid value for '-c' / '--count': 0 is not in the range x>=1."),
-    ("-s 100", 2, "'100': a size of 100 bytes holds no entry"),
-    ("-s 1PB", 2, "invalid size '1PB'"),
-    ("-n 2 -c 1", 2, "-n cannot be used with -c or -s"),
-    ("-n 2 -s 1M", 2, "-n cannot be used with -c or -s"),
-    ("-c 1 --append --force", 2, "--append keeps what is there, --force replaces it: choose one"),
-    ("-c 1 --append --start 3", 2, "--append continues after the last shard: it cannot be used with --start"),
-    ("-c 1 -o -", 2, "split writes numbered files, not stdout"),
-    ("-c 1 -o x-%d-%d.tar", 2, "'x-%d-%d.tar': more than one number"),
-    ("-c 1 -o x-{9..1}.tar", 2, "'x-{9..1}.tar': the range {9..1} has no numbers"),
-    ("-c 1 -o pipe:cat", 2, "'pipe:cat': a command for shards needs a number: %06d"),
-    ("-c 1 -o nix://bucket/x-%d.tar", 2, "nix://bucket/x-%d.tar: unknown scheme nix://"),
-    ("-c 1 -o none/x-%d.tar", 1, "none/x-0.tar: No such file or directory"),
-    ("-c 1 -o x-{0..3}.tar --start 4", 1, "'x-{0..3}.tar': too few names: the template has 4 names, shard 5 has none"),
-    ("-n 5 -o x-{0..3}.tar", 1, "'x-{0..3}.tar': too few names: the template has 4 names, shard 5 has none"),
-    ("-c 1 -o pipe:cat>%d --manifest m", 2, "--manifest needs shards that are files"),
-    ("-c 1 -o x-%d.tar --manifest in.tar", 2, "in.tar is both input and output"),
-    ("-c 1 -o x-%d.tar --report in.tar", 2, "in.tar is both input and output"),
-    ("-c 1 -o x-%d.tar --manifest x-3.tar", 2, "x-3.tar is the manifest, and has a name that the shards may get"),
-    ("-c 1 --remainder drop", 2, "--remainder requires -n"),
-]
-
-
-@each_row(("options", "exit", "message"), WRONG)
-def test_wrong_options(options: str, exit: int, message: str, run: Run, archive: Archive) -> None:
-    """A usage error is one line, and nothing is written."""
-    archive(TEN)
-    ran = run("split", "in.tar", *options.split(), exit=exit)
-    assert ran.lines[0].startswith(f"tarkit: {message}")
-    assert options != "-s 100" or ran.lines[1] == "hint: was -c 100 meant?"
-    assert os.listdir() == ["in.tar"]
-    assert Path("in.tar").read_bytes() == tar(TEN)
-
-
 # ---- existing shards
 
 

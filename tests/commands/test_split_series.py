@@ -377,75 +377,7 @@ def test_torn_and_untorn_samples(run: Run, archive: Archive, feed: Feed) -> None
     assert entries("b-0.tar") == rows[4:]
 
 
-# ---- combinations of options
-
-
-WRONG = [
-    ("--parts a=0.5,b=0.4", "--parts 'a=0.5,b=0.4': the shares sum to 0.9"),
-    ("--parts a=0.5,b=0.6", "--parts 'a=0.5,b=0.6': the shares sum to 1.1"),
-    ("--parts a=1,b", "--parts 'a=1,b': nothing is left for b"),
-    ("--parts a,b", "--parts 'a,b': a and b have no share; one part may get the rest"),
-    ("--parts a=0,b=1", "--parts 'a=0,b=1': '0': a share is more than 0 and at most 1"),
-    ("--parts a=90,b=10", "--parts 'a=90,b=10': '90': a share is more than 0 and at most 1"),
-    ("--parts a=1/0,b", "--parts 'a=1/0,b': '1/0': a share is more than 0 and at most 1"),
-    ("--parts a=x,b", "--parts 'a=x,b': invalid share 'x'"),
-    ("--parts a=-1,b=2", "--parts 'a=-1,b=2': invalid share '-1'"),
-    ("--parts a=.,b", "--parts 'a=.,b': invalid share '.'"),
-    ("--parts a=%,b", "--parts 'a=%,b': invalid share '%'"),
-    ("--parts a=1/2%,b", "--parts 'a=1/2%,b': invalid share '1/2%'"),
-    ("--parts a=101%,b", "--parts 'a=101%,b': '101%': a share is more than 0 and at most 1"),
-    ("--parts a=0.5,a=0.5", "--parts 'a=0.5,a=0.5': a occurs twice"),
-    ("--parts ../a=1", "--parts '../a=1': invalid name '../a'"),
-    ("--parts a%d=1", "--parts 'a%d=1': invalid name 'a%d'"),
-    ("--parts .a=1", "--parts '.a=1': invalid name '.a'"),
-    ("--parts a=1,", "--parts 'a=1,': invalid name ''"),
-    *((f"--parts {count}", f"--parts {count}: a number of parts is from 2 to 9999") for count in (-1, 0, 1, 10**4)),
-    ("--map {} --parts 2", "--map and --parts cannot be used together"),
-    ("--map {} --group x", "--group requires --parts"),
-    ("--parts a=1 --group ( ", "--group '(': missing ), unterminated subpattern"),
-    ("--parts a=1 --stratify cls --group x", "--stratify uses no hash: it cannot be used with"),
-    ("--parts a=1 --stratify cls --seed 1", "--stratify uses no hash: it cannot be used with"),
-    ("--parts a=1 --group x --group-field y", "--group and --group-field: choose one"),
-    ("--parts a=1 --max-shards 1", "--max-shards cannot be used with --parts: it needs one series of shards"),
-    ("--unmatched x", "--map-sep and --unmatched require --map"),
-    ("-o {part}-%d.tar", "{part} in a name needs --parts"),
-    ("--parts a=1 -o -", "split writes numbered files, not stdout"),
-    ('--map {"x":["x"]} -o -', "split writes numbered files, not stdout"),
-    ("--parts a=0.5,b=0.5 -o pipe:cat>%d", "a command for several parts must contain {part}"),
-    ("--parts a=1 --manifest a-7.tar -o {part}-%d.tar",
-        "a-7.tar is the manifest, and has a name that the shards may get"),
-    ("--parts 1=0.5,11=0.5 -o {part}{1..11}.tar", "'1{1..11}.tar' and '11{1..11}.tar' both have a shard '111.tar'"),
-]  # fmt: skip
-
-
-@each_row(("options", "message"), WRONG)
-def test_wrong_options(options: str, message: str, run: Run, archive: Archive) -> None:
-    """A usage error is one line, and nothing is read or written."""
-    ran = run("split", archive(TEN), "-c", "9", *options.split(), exit=2)
-    assert ran.lines[0].startswith(f"tarkit: {message}")
-    assert os.listdir() == ["in.tar"]
-
-
-ALSO_WRONG = [
-    ("-n 2 --parts a=1", 2, "-n cannot be used with --parts: it needs one series of shards"),
-    ("--even size --parts a=1", 2, "--even cannot be used with --parts: it needs one series of shards"),
-    ("--even size", 2, "--even size requires a number of shards"),
-    ("--even size -c 3 -o x-{0..3}.tar", 2, "--even cannot be used with -c or -s"),
-    ("-n 3 --even size --remainder drop", 2, "--remainder requires -n and equal numbers of samples"),
-    ("-n 9 --even size -o x-{0..3}.tar", 1,
-        "'x-{0..3}.tar': too few names: the template has 4 names, shard 9 has none"),
-    ("-c 1 --parts a=1 -o {part}/x-%d.tar", 1, "a: no such directory"),
-    ("-c 1 --parts a,b=0.1 -o {part}-{0..3}.tar --start 4", 1, "'a-{0..3}.tar': too few names"),
-    ("-c 1 --map none", 1, "none: No such file or directory"),
-    ("-c 1 --map {}", 1, "--map: no pattern in this map"),
-]  # fmt: skip
-
-
-@each_row(("options", "exit", "message"), ALSO_WRONG)
-def test_more_wrong_options(options: str, exit: int, message: str, run: Run, archive: Archive) -> None:
-    ran = run("split", archive(TEN), *options.split(), exit=exit)
-    assert ran.lines[0].startswith(f"tarkit: {message}")
-    assert os.listdir() == ["in.tar"]
+# ---- existing shards, damage, limits
 
 
 def test_what_is_there(run: Run, archive: Archive) -> None:

@@ -386,13 +386,6 @@ def test_shares_are_those_of_webdataset() -> None:
         assert [each.samples for each in shares_of(urls, world, workers)] == expected
 
 
-@each_row("words", ["--total --json", "--json --html x", "--total --world 2", "--total --by a", "--classes x"])
-def test_usage(words: str, run: Run) -> None:
-    """Only one output can be selected."""
-    assert run("stats", "pipe:touch read", *words.split(), exit=2).stdout == b""
-    assert not Path("read").exists()
-
-
 # ---- sizes
 
 

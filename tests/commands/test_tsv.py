@@ -263,24 +263,6 @@ def test_damage(run: Run, archive: Archive, feed: Feed) -> None:
     assert ran.stdout == b"0\n1\n2\n3\n"
 
 
-@each_row(
-    ("words", "message"),
-    [
-        (["-f", " "], "no column given"),
-        (["-f", "a,b"], "'a,b': a comma separates alternatives, of which the first present one is used"),
-        (["-f", "x:"], "invalid column 'x:': it must be NAME, A;B, NEW:NAME or NEW:A,B"),
-        (["-f", "a;;b"], "invalid column 'a;;b': it must be NAME, A;B, NEW:NAME or NEW:A,B"),
-        (["-f", "cls cls"], "two columns are named 'cls'"),
-        (["-f", "cls", "-f", "cls:jpg"], "two columns are named 'cls'"),
-        (["-f", "@jpg"], "invalid column '@jpg': @ marks a column of sources"),
-    ],
-)
-def test_usage(words: list[str], message: str, run: Run, archive: Archive) -> None:
-    """A usage error is reported before anything is read."""
-    assert run("tsv", "pipe:touch read", *words, exit=2).lines[0] == f"tarkit: {message}"
-    assert not Path("read").exists()
-
-
 # ---- round trips
 
 CONTENT = st.one_of(

@@ -1,0 +1,246 @@
+"""Errors that end a command before it begins: one line, and nothing is read or written."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shlex
+from contextlib import chdir
+from pathlib import Path
+
+import pytest
+
+from tests._tools import each_row
+from tests.conftest import tar, tarkit
+
+# A command line, and the first line of stderr, or its beginning before `...`; the hint after `|`. The status is 2 after
+# `->`, and 1 after `=>`. `cat` has an output.
+ERRORS = r"""
+split in.tar -c 0 -> split: Invalid value for '-c' / '--count': 0 is not in the range x>=1.
+split in.tar -s 100 -> '100': a size of 100 bytes holds no entry | was -c 100 meant?
+split in.tar -s 1PB -> invalid size '1PB'
+split in.tar -n 2 -c 1 -> -n cannot be used with -c or -s
+split in.tar -n 2 -s 1M -> -n cannot be used with -c or -s
+split in.tar -c 1 --append --force -> --append keeps what is there, --force replaces it: choose one
+split in.tar -c 1 --append --start 3 -> --append continues after the last shard: it cannot be used with --start
+split in.tar -c 1 -o - -> split writes numbered files, not stdout
+split in.tar -c 1 -o x-%d-%d.tar -> 'x-%d-%d.tar': more than one number
+split in.tar -c 1 -o x-{9..1}.tar -> 'x-{9..1}.tar': the range {9..1} has no numbers
+split in.tar -c 1 -o pipe:cat -> 'pipe:cat': a command for shards needs a number: %06d
+split in.tar -c 1 -o nix://bucket/x-%d.tar -> nix://bucket/x-%d.tar: unknown scheme nix://...
+split in.tar -c 1 -o none/x-%d.tar => none/x-0.tar: No such file or directory
+split in.tar -c 1 -o x-{0..3}.tar --start 4 => 'x-{0..3}.tar': too few names: the template has 4 names, shard 5 has none
+split in.tar -n 5 -o x-{0..3}.tar => 'x-{0..3}.tar': too few names: the template has 4 names, shard 5 has none
+split in.tar -c 1 -o pipe:cat>%d --manifest m -> --manifest needs shards that are files or objects
+split in.tar -c 1 -o x-%d.tar --manifest in.tar -> in.tar is both input and output
+split in.tar -c 1 -o x-%d.tar --report in.tar -> in.tar is both input and output
+split in.tar -c 1 -o x-%d.tar --manifest x-3.tar -> x-3.tar is the manifest, and has a name that the shards may get
+split in.tar -c 1 --remainder drop -> --remainder requires -n
+split in.tar -c 9 --parts a=0.5,b=0.4 -> --parts 'a=0.5,b=0.4': the shares sum to 0.9
+split in.tar -c 9 --parts a=0.5,b=0.6 -> --parts 'a=0.5,b=0.6': the shares sum to 1.1
+split in.tar -c 9 --parts a=1,b -> --parts 'a=1,b': nothing is left for b
+split in.tar -c 9 --parts a,b -> --parts 'a,b': a and b have no share; one part may get the rest
+split in.tar -c 9 --parts a=0,b=1 -> --parts 'a=0,b=1': '0': a share is more than 0 and at most 1
+split in.tar -c 9 --parts a=90,b=10 -> --parts 'a=90,b=10': '90': a share is more than 0 and at most 1
+split in.tar -c 9 --parts a=1/0,b -> --parts 'a=1/0,b': '1/0': a share is more than 0 and at most 1
+split in.tar -c 9 --parts a=x,b -> --parts 'a=x,b': invalid share 'x'
+split in.tar -c 9 --parts a=-1,b=2 -> --parts 'a=-1,b=2': invalid share '-1'
+split in.tar -c 9 --parts a=.,b -> --parts 'a=.,b': invalid share '.'
+split in.tar -c 9 --parts a=%,b -> --parts 'a=%,b': invalid share '%'
+split in.tar -c 9 --parts a=1/2%,b -> --parts 'a=1/2%,b': invalid share '1/2%'
+split in.tar -c 9 --parts a=101%,b -> --parts 'a=101%,b': '101%': a share is more than 0 and at most 1
+split in.tar -c 9 --parts a=0.5,a=0.5 -> --parts 'a=0.5,a=0.5': a occurs twice
+split in.tar -c 9 --parts ../a=1 -> --parts '../a=1': invalid name '../a'
+split in.tar -c 9 --parts a%d=1 -> --parts 'a%d=1': invalid name 'a%d'
+split in.tar -c 9 --parts .a=1 -> --parts '.a=1': invalid name '.a'
+split in.tar -c 9 --parts a=1, -> --parts 'a=1,': invalid name ''
+split in.tar -c 9 --parts -1 -> --parts -1: a number of parts is from 2 to 9999
+split in.tar -c 9 --parts 0 -> --parts 0: a number of parts is from 2 to 9999
+split in.tar -c 9 --parts 1 -> --parts 1: a number of parts is from 2 to 9999
+split in.tar -c 9 --parts 10000 -> --parts 10000: a number of parts is from 2 to 9999
+split in.tar -c 9 --map {} --parts 2 -> --map and --parts cannot be used together
+split in.tar -c 9 --map {} --group x -> --group requires --parts
+split in.tar -c 9 --parts a=1 --group '(' -> --group '(': missing ), unterminated subpattern at position 0
+split in.tar -c 9 --parts a=1 --stratify cls --group x -> --stratify uses no hash: it cannot be used with --group
+split in.tar -c 9 --parts a=1 --stratify cls --seed 1 -> --stratify uses no hash: it cannot be used with --seed
+split in.tar -c 9 --parts a=1 --group x --group-field y -> --group and --group-field: choose one
+split in.tar -c 9 --parts a=1 --max-shards 1 -> --max-shards cannot be used with --parts: it needs one series of shards
+split in.tar -c 9 --unmatched x -> --map-sep and --unmatched require --map
+split in.tar -c 9 -o {part}-%d.tar -> {part} in a name needs --parts
+split in.tar -c 9 --parts a=1 -o - -> split writes numbered files, not stdout
+split in.tar -c 9 --map '{"x":["x"]}' -o - -> split writes numbered files, not stdout
+split in.tar -c 9 --parts a=0.5,b=0.5 -o pipe:cat>%d -> a command for several parts must contain {part}
+split in.tar -c 9 --parts a=1 --manifest a-7.tar -o {part}-%d.tar ->
+    a-7.tar is the manifest, and has a name that the shards may get
+split in.tar -c 9 --parts 1=0.5,11=0.5 -o {part}{1..11}.tar ->
+    '1{1..11}.tar' and '11{1..11}.tar' both have a shard '111.tar'
+split in.tar -n 2 --parts a=1 -> -n cannot be used with --parts: it needs one series of shards
+split in.tar --even size --parts a=1 -> --even cannot be used with --parts: it needs one series of shards
+split in.tar --even size -> --even size requires a number of shards
+split in.tar --even size -c 3 -o x-{0..3}.tar -> --even cannot be used with -c or -s
+split in.tar -n 3 --even size --remainder drop -> --remainder requires -n and equal numbers of samples
+split in.tar -n 9 --even size -o x-{0..3}.tar =>
+    'x-{0..3}.tar': too few names: the template has 4 names, shard 9 has none
+split in.tar -c 1 --parts a=1 -o {part}/x-%d.tar => a: no such directory
+split in.tar -c 1 --parts a,b=0.1 -o {part}-{0..3}.tar --start 4 =>
+    'a-{0..3}.tar': too few names: the template has 4 names, shard 5 has none
+split in.tar -c 1 --map none => none: No such file or directory
+split in.tar -c 1 --map {} => --map: no pattern in this map
+
+sort in.tar --by n --order-file list -> --order-file cannot be used with -s, -t or --reverse
+sort in.tar -s __random__,n -> -s __random__ cannot be used with other fields or --check-only
+sort in.tar --check-only -o x.tar -> --check-only cannot be used with options of the output: it writes nothing
+sort in.tar --order-file list -r -> --order-file cannot be used with -s, -t or --reverse
+sort in.tar -s , -> -s names no field
+sort in.tar --memory 10K -> --memory 10K: the minimum is 1 MB
+sort in.tar --memory x -> invalid size 'x'
+sort in.tar --force -o x.tar -> --force and --size-rule require -c or --size
+
+shuffle in.tar --seed 1 --buffer 1G -> invalid --buffer '1G'
+shuffle in.tar --seed 1 --buffer 0 -> --buffer 0 holds nothing
+shuffle in.tar --seed 1 --buffer ² -> invalid --buffer '²'
+shuffle in.tar --seed 1 --memory 1 -> --memory 1: the minimum is 1 MB | sizes look like 500M, 2GB or 16GiB
+shuffle in.tar --seed 1 -c 2 -> -c and --size cut shards, which are files
+shuffle in.tar --seed 1 -o x-%d.tar -> 'x-%d.tar': %d numbers a series of files, but only one is written
+shuffle in.tar --seed 1 -o x-{0..9}.tar -> 'x-{0..9}.tar': {0..9} numbers a series of files, but only one is written
+shuffle in.tar --seed 1 -o x-{epoch}.tar -> 'x-{epoch}.tar': {epoch} needs --epochs N
+shuffle in.tar --seed 1 -o x-{epoch}.tar -c 2 -> 'x-{epoch}.tar': {epoch} needs --epochs N
+shuffle in.tar --seed 1 -o x-{stim}.tar -c 2 -> 'x-{stim}.tar': unknown placeholder {stim}
+shuffle in.tar --seed 1 -o x.tar --force -> --force and --size-rule require -c or --size
+shuffle in.tar --seed 1 -o in.tar -> in.tar is both input and output
+shuffle in.tar --seed 1 -c 1 -o x-%d.tar --report x-1.tar ->
+    x-1.tar is the report, and has a name that the shards may get
+shuffle in.tar --seed 1 --epochs 2 -> '-': each epoch needs an output of its own
+shuffle in.tar --seed 1 --epochs 2 -o pipe:cat -> 'pipe:cat': each epoch needs an output of its own
+shuffle in.tar --seed 1 --epochs 2 -o {epoch}%d.tar -c 1 -> '{epoch}%d.tar': a number next to {epoch}
+shuffle in.tar --seed 1 --epochs 2 -o {epoch:x}.tar ->
+    '{epoch:x}.tar': the placeholder of an epoch is {epoch} or {epoch:03d}
+
+show in.tar --json --names -> --names and --json exclude each other
+show in.tar --images --html x -> --images and --html exclude each other
+show in.tar --by cls -> --by and --classes require --html or --images
+show in.tar --json --classes x -> --by and --classes require --html or --images
+show in.tar --all -c 1 -> --all and --count exclude each other
+show in.tar --html '' -> the name of the output is empty
+show in.tar --html in.tar -> in.tar is both input and output
+show in.tar -c x -> show: Invalid value for '-c' / '--count': 'x' is not a whole number
+
+stats 'pipe:touch read' --total --json -> --total, --json and --html exclude each other
+stats 'pipe:touch read' --json --html x -> --total, --json and --html exclude each other
+stats 'pipe:touch read' --total --world 2 ->
+    --total cannot be used with --world, --workers or --by: it prints one number
+stats 'pipe:touch read' --total --by a -> --total cannot be used with --world, --workers or --by: it prints one number
+stats 'pipe:touch read' --classes x -> --classes requires --by
+
+tsv 'pipe:touch read' -f ' ' -> no column given
+tsv 'pipe:touch read' -f a,b -> 'a,b': a comma separates alternatives, of which the first present one is used
+tsv 'pipe:touch read' -f x: -> invalid column 'x:': it must be NAME, A;B, NEW:NAME or NEW:A,B
+tsv 'pipe:touch read' -f 'a;;b' -> invalid column 'a;;b': it must be NAME, A;B, NEW:NAME or NEW:A,B
+tsv 'pipe:touch read' -f 'cls cls' -> two columns are named 'cls'
+tsv 'pipe:touch read' -f cls -f cls:jpg -> two columns are named 'cls'
+tsv 'pipe:touch read' -f @jpg -> invalid column '@jpg': @ marks a column of sources
+
+index in.tar -> --format is missing
+index in.tar --format sqlite -> --format sqlite: no such format
+index in.tar --format dali --md5 -> --md5 requires --format wids
+
+extract in.tar -> extract: Missing option '-C' / '--directory'.
+extract in.tar -C '' -> the name of the directory is empty
+extract in.tar -C in.tar -> -C 'in.tar': it is a file, not a directory
+
+get -> no KEY
+get a/ -> invalid key 'a/'
+get .hidden -> invalid key '.hidden'
+get -f a/b in.tar -> invalid field 'a/b' for -f: it takes field names separated by commas
+get -f '' in.tar -> invalid field '' for -f: it takes field names separated by commas
+get a.jpg in.tar --compress gz -> --compress is for a whole sample; a field is written as it is
+get b.txt in.tar -o in.tar -> in.tar is both input and output
+
+check in.tar --json --list-bad -> --json and --list-bad: choose one
+check in.tar --rejects r.tar -> --rejects requires --fix
+check in.tar --allow nothing -> --allow nothing: unknown problem...
+check in.tar --fix o.tar -p 2 -> --fix cannot be used with -p: it reads one input at a time
+check in.tar --fix - -> --fix writes to files, the findings go to stdout
+check in.tar --fix in.tar -> in.tar is both input and output
+check in.tar --fix o.tar --rejects in.tar -> in.tar is both input and output
+check in.tar --fix o.tar --rejects o.tar -> o.tar is the clean copy, and the file of rejects too
+check in.tar --same-as in.tar --unique -> --same-as cannot be used with --unique
+check in.tar --same-as in.tar --fix o.tar -> --same-as cannot be used with --fix
+check in.tar - --same-as - -> stdin is named more than once
+check in.tar --target none ->
+    check: Invalid value for '--target': 'none' is not one of 'webdataset', 'hf', 'dali', 'energon',...
+
+cat in.tar --match '(' -> --match '(': missing ), unterminated subpattern at position 0
+cat in.tar --slice -1: -> invalid slice '-1:': negative numbers are not supported
+cat in.tar --slice 1:2:0 -> invalid slice '1:2:0': the step must be at least 1
+cat in.tar --slice a -> invalid slice 'a': LO:HI:STEP takes up to three integers
+cat in.tar --shard-slice 1:2:3:4 -> invalid slice '1:2:3:4': LO:HI:STEP takes up to three integers
+cat in.tar --sample 2 -> --sample takes a fraction from 0 to 1
+cat in.tar --sample nan --seed 1 -> cat: Invalid value for '--sample': 'nan' is not a finite number
+cat in.tar -c -1 -> cat: Invalid value for '-c' / '--count': -1 is not in the range x>=0.
+cat in.tar --require-all -> --require-all requires --keys-from
+cat in.tar --keys-from none => none: No such file or directory
+cat in.tar --keys-from empty => empty: no key found
+cat in.tar --keys-from table.tsv:x => table.tsv: no column 'x'
+cat in.tar --keys-from table.parquet => table.parquet: not a list of keys, TSV, CSV or JSON lines
+cat in.tar --keys-from list.gz => list.gz: not a list of keys, TSV, CSV or JSON lines
+cat in.tar --report - -> --report -: stdout is for data
+cat in.tar --keys-from bad.jsonl:id => bad.jsonl:2: bad JSON: Expecting ':' delimiter at column 1
+cat in.tar -s 1G -> invalid --shuffle '1G'
+cat in.tar -s ² -> invalid --shuffle '²'
+cat in.tar -s -1 -> invalid --shuffle '-1'
+cat in.tar -m 0 -> cat: Invalid value for '-m' / '--mix': 0 is not in the range x>=1.
+cat in.tar -p 0 -> cat: Invalid value for '-p' / '--parallel': 0 is not in the range x>=1.
+cat in.tar --allow nothing -> --allow nothing: unknown problem; the problems are: all, truncated...
+cat in.tar --allow truncated --skip truncated -> --allow and --skip both name truncated
+cat in.tar -f '' -> no field given
+cat in.tar -f a/b -> invalid field name 'a/b': it contains a slash
+cat in.tar -f new: -> invalid field 'new:': it must be NAME, NEW:OLD or NEW:OLD1,OLD2
+cat in.tar -f :old -> invalid field ':old': it must be NAME, NEW:OLD or NEW:OLD1,OLD2
+cat in.tar -f a,,b -> invalid field 'a,,b': it must be NAME, NEW:OLD or NEW:OLD1,OLD2
+cat in.tar -f 'jpg jpg' => in.tar: at 0: two fields of 'a' get the same name [duplicate-entry]
+cat in.tar -f 'x:jpg x:json' => in.tar: at 0: two fields of 'a' get the same name [duplicate-entry]
+cat in.tar -R x => in.tar: at 3072: the sample before it in the output has the same key 'x' [joined-sample]
+cat in.tar -R '' => --rekey '' makes '' of 'a', which is not a key
+cat in.tar -R a.b{index} => --rekey 'a.b{index}' makes 'a.b0' of 'a', which is not a key
+cat in.tar -R x/ => --rekey 'x/' makes 'x/' of 'a', which is not a key
+cat in.tar -R {stem}.x/{shard} => --rekey '{stem}.x/{shard}' makes 'in.x/in.tar' of 'a', which is not a key
+cat in.tar -R {name} -> --rekey '{name}': 'name'
+cat in.tar -R { -> --rekey '{': Single '{' encountered in format string
+cat in.tar -R {} -> --rekey '{}': Replacement index 0 out of range for positional args tuple
+cat in.tar -R {index:q} -> --rekey '{index:q}': Unknown format code 'q' for object of type 'int'
+cat in.tar -R {key:d} -> --rekey '{key:d}': Unknown format code 'd' for object of type 'str'
+"""
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a directory with what the command lines name."""
+    with chdir(folder := tmp_path_factory.mktemp("usage")):
+        Path("in.tar").write_bytes(tar({f"{key}.{field}": b"1" for key in "abc" for field in ("cls", "jpg", "json")}))
+        texts = {"list": "a\n", "empty": "\n", "table.tsv": "n\tid\n1\te/b\n", "table.parquet": "PAR1"}
+        for name, text in {**texts, "bad.jsonl": '{"id": "x"}\n{"id"\n'}.items():
+            Path(name).write_text(text)
+        Path("list.gz").write_bytes(gzip.compress(b"d/a\n"))
+    return folder
+
+
+def contents() -> dict[str, bytes]:
+    """Return the files of the directory."""
+    return {path.name: path.read_bytes() for path in Path().iterdir()}
+
+
+@each_row("row", [row for row in re.sub(r"\n {4}", " ", ERRORS).splitlines() if row])
+def test_errors(row: str, inputs: Path) -> None:
+    """The message is that of the row; there is no output, and all files are as they were."""
+    command, arrow, expected = re.split(" ([-=]>) ", row, maxsplit=1)
+    message, _, hint = expected.partition(" | ")
+    words = shlex.split(command)
+    with chdir(inputs):
+        before = contents()
+        ran = tarkit(*words, *(["-o", "out.tar"] if words[0] == "cat" else []), exit=2 if arrow == "->" else 1)
+        assert contents() == before
+    line = ran.lines[0].removeprefix("tarkit: ")
+    assert line.startswith(message.removesuffix("...")) if message.endswith("...") else line == message
+    assert ran.lines[1:] == [f"hint: {hint}"] or not hint
+    assert ran.stdout == b""
