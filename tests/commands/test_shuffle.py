@@ -235,20 +235,6 @@ def test_selected_samples_determine_the_order(run: Run, archive: Archive, feed: 
 
 
 @each_feed
-def test_damage_is_an_error(run: Run, archive: Archive, feed: Feed) -> None:
-    """Damage leaves no output; with --skip the good samples are shuffled."""
-    cut = tar(TEN)[: 512 * 2 * 19 + 100]
-    word = feed(archive(cut))
-    ran = run("shuffle", word, "--seed", "1", "-o", "out.tar", exit=1)
-    assert "[truncated]" in ran.stderr
-    assert not Path("out.tar").exists()
-    ran = run("shuffle", word, "--seed", "1", "--skip", "truncated", "--report", "r.json")
-    assert keys(ran.stdout) == by_seed("a b c d e f g h i", 1)
-    report = json.loads(Path("r.json").read_text())
-    assert (report["samples"], report["skipped"], report["dropped"]) == (9, {"truncated": 1}, 1)
-
-
-@each_feed
 def test_damaged_samples_move_whole(run: Run, archive: Archive, feed: Feed) -> None:
     """The remaining parts of a damaged sample move together, without the damage between them."""
     data = tar(TEN)

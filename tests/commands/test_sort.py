@@ -355,23 +355,6 @@ def test_unmovable_entries(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @each_way
-def test_damage(run: Run, archive: Archive, feed: Feed) -> None:
-    """Damage is an error, or handled by --allow and --skip, as in cat."""
-    data = bytearray(tar(rows("d.x c.x c.y c.z b.x a.x")))
-    data[1024 + 1024] ^= 1  # the header of c.y
-    word = feed(archive(bytes(data)))
-    assert "[bad-header]" in run("sort", word, "-o", "no.tar", exit=1).stderr
-    assert not os.path.exists("no.tar")
-    assert sorted_to(run, [word, "--allow", "bad-header"]) == ["a.x", "b.x", "c.x", "c.z", "d.x"]
-    assert sorted_to(run, [word, "--skip", "bad-header"]) == ["a.x", "b.x", "d.x"]
-    word = feed(archive(tar(rows("c.x b.x a.x"))[:2560], "cut.tar"))
-    assert "[truncated]" in run("sort", word, exit=1).stderr
-    assert sorted_to(run, [word, "--skip", "truncated"]) == ["b.x", "c.x"]
-    word = feed(archive(b"", "empty.tar"))
-    assert "[no-end-marker]" in run("sort", word, exit=1).stderr
-
-
-@each_way
 def test_large_samples(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large samples of a stream, with entries without a key around them, are complete."""
     monkeypatch.setattr(reader, "LARGE", 1 << 12)

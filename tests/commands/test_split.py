@@ -16,7 +16,7 @@ from tarkit.samples import reader
 from tarkit.streams import source
 from tests._feeds import in_turn
 from tests._tools import each_row
-from tests.conftest import Archive, Content, Feed, Link, Run, each_feed, entries, keys, pick, tar
+from tests.conftest import Archive, Content, Feed, Run, each_feed, entries, keys, pick, tar
 
 TEN: dict[str, Content] = {f"{number}.cls": b"%d" % number for number in range(10)}  # 1024 bytes each
 REMOVED = "removed: --force leaves no other shards of this name"
@@ -489,37 +489,6 @@ def test_a_full_disk_says_what_stays(run: Run, archive: Archive) -> None:
     [line, hint] = run("split", archive(TEN), "-c", "4", "-o", "o-%d.tar", exit=1).lines
     assert line.startswith("tarkit: o-2.tar: ")
     assert hint.endswith("2 complete shards stay: --force replaces them")
-
-
-PROBLEMS = [
-    # the problem, the inputs, keys by shard with --allow and with --skip; the message ends with the name
-    ("no-end-marker", [tar(TEN)[:3072]], ["0 1", "2"], ["0 1"]),
-    ("trailing-data", [tar(pick(TEN, "0 1")) + tar(pick(TEN, "2"))], ["0 1", "2"], ["0 1"]),
-    ("scattered-sample", [tar(pick(TEN, "0 1 0"))], ["0 1", "0"], ["0 1"]),
-    ("joined-sample", [tar(pick(TEN, "0 1")), tar({"1.jpg": b"", "2.cls": b""})], ["0 1", "2"], ["0 1", "2"]),
-    ("duplicate-entry", [tar(pick(TEN, "0 0 1 2"))], ["0 1", "2"], ["1 2"]),
-    ("unmovable-entry", [tar([("0.x", b"1"), ("1.x", Link("0.x")), ("2.x", b"3"), ("2.y", Link("2.x"))])],
-        ["0 1", "2"], ["0 2"]),
-]  # fmt: skip
-
-
-@each_row(("problem", "inputs", "allow", "skip", "feed"), in_turn(PROBLEMS))
-def test_problems(
-    problem: str, inputs: list[bytes], allow: list[str], skip: list[str], run: Run, archive: Archive, feed: Feed
-) -> None:
-    """Problems end the run as in cat, unless they are allowed or skipped."""
-    words = [feed(archive(data, f"{number}.tar")) for number, data in enumerate(inputs)]
-    ran = run("split", *words, "-c", "2", "-o", "no-%d.tar", exit=1)
-    said = [line for line in ran.lines if "[repeated-key]" not in line]
-    assert said[0].startswith(f"tarkit: {words[-1]}: at ")
-    assert said[0].endswith(f"[{problem}]")
-    run("split", *words, "-c", "2", "-o", "allow-%d.tar", "--allow", problem)
-    assert [*shards("allow-*").values()] == allow
-    run("split", *words, "-c", "2", "-o", "skip-%d.tar", "--skip", problem, "--report", "r.json")
-    assert [*shards("skip-*").values()] == skip
-    report = json.loads(Path("r.json").read_text())
-    assert report["skipped"] == {problem: 1}
-    assert report.get("dropped", 0) == (problem not in ("trailing-data", "joined-sample"))
 
 
 @each_feed

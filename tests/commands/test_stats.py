@@ -225,34 +225,6 @@ def test_errors_of_any_process(parallel: str, run: Run, archive: Archive) -> Non
     assert "[truncated]" in ran.stderr
 
 
-@each_row(
-    ("members", "problem"),
-    [
-        ([("a.x", b"1"), ("b.x", b"2"), ("a.y", b"3")], "scattered-sample"),
-        ([("a.x", b"1"), ("a.y", b"2"), ("a.x", b"3")], "duplicate-entry"),
-        (tar(ROWS)[:4000], "truncated"),
-        (tar(ROWS)[:3072], "no-end-marker"),
-        (b"", "no-end-marker"),
-        (tar(ROWS)[:3072] + b"x" * 10240, "bad-header"),
-        (tar(ROWS) + tar(ROWS), "trailing-data"),
-    ],
-)
-def test_problems(members: Any, problem: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """Problems of counting are errors; with --skip and --allow the samples are those that cat would write."""
-    for feed in feeds:
-        ran = run("stats", feed(archive(members)), exit=1)
-        assert ran.stdout == b""
-        assert f"[{problem}]" in ran.lines[0]
-    for word in ("--skip", "--allow"):
-        if members == b"" and word == "--skip":
-            continue
-        words = [word, f"{problem},scattered-sample" if problem == "trailing-data" else problem]
-        Path("out.tar").write_bytes(run("cat", "in.tar", *words, exit=None).stdout)
-        expected = run("stats", "out.tar", "--total", *words).stdout
-        for feed in feeds if problem == "truncated" else feeds[:1]:
-            assert run("stats", feed("in.tar"), *words, "--total").stdout == expected
-
-
 @each_feed
 def test_unsafe_names_are_told_of(run: Run, archive: Archive, feed: Feed) -> None:
     """Unsafe names are warnings, as in other commands."""

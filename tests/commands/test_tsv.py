@@ -252,17 +252,6 @@ def test_hard_links(run: Run, archive: Archive, feed: Feed) -> None:
     assert run("tsv", name, "-f", "x y size.y").stdout == b"__key__\tx\ty\tsize.y\na\t12\t12\t2\nb\t3\t\t0\n"
 
 
-@each_feed
-def test_damage(run: Run, archive: Archive, feed: Feed) -> None:
-    """Damage is an error without an output, or the samples before it are written, as in cat."""
-    data = tar({f"{n}.cls": str(n).encode() for n in range(9)})
-    name = feed(archive(data[:5000], "cut.tar"))
-    assert "[truncated]" in run("tsv", name, "-f", "cls", "-o", "t.tsv", exit=1).stderr
-    assert not Path("t.tsv").exists()
-    ran = run("tsv", name, "-f", "cls", "--skip", "truncated", "--no-key", "--no-header")
-    assert ran.stdout == b"0\n1\n2\n3\n"
-
-
 # ---- round trips
 
 CONTENT = st.one_of(

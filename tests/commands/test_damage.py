@@ -1,0 +1,62 @@
+"""Problems mean the same in all commands: they end with the message of cat, and take the samples that cat keeps."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tests._tools import each_row
+from tests.commands.test_cat import DAMAGE
+from tests.conftest import KINDS, Archive, Feed, Ran, Run
+
+COMMANDS = {
+    # what sort gathers, and a shuffle keeps apart, is not that of cat
+    "sort -r -o out/a.tar": {"scattered-sample", "joined-sample", "unmovable-entry"},
+    "split -c 1 -o out/%d.tar": set(),
+    "shuffle --seed 1 -o out/a.tar": {"scattered-sample", "joined-sample", "unmovable-entry"},
+    "tsv -f size -o out/t.tsv": {"joined-sample", "unmovable-entry"},
+    "stats --total": {"joined-sample", "unmovable-entry"},
+    "extract -C out": {"joined-sample", "scattered-sample", "unmovable-entry"},
+}
+"""Command lines, and the problems that mean something else there."""
+FEW = {"scattered-sample", "joined-sample", "unmovable-entry"}
+CASES = [name for name, case in DAMAGE.items() if not case.options and "note" not in name]
+
+
+def rows() -> list[tuple[str, str, str]]:
+    """Return each case with every other command, files, pipes and compressed files in turn."""
+    found = []
+    for number, name in enumerate(CASES):
+        for place, (command, others) in enumerate(COMMANDS.items()):
+            if DAMAGE[name].problem not in others and ((number + place) % 2 == 0 or DAMAGE[name].problem in FEW):
+                found.append((name, command, KINDS[(number + place) // 2 % len(KINDS)]))
+    return found
+
+
+def output(run: Run, command: str, *words: str, exit: int = 0) -> tuple[Ran, dict[str, bytes]]:
+    """Run a command; return also what it writes to files, and to stdout."""
+    shutil.rmtree("out", ignore_errors=True)
+    Path("out").mkdir()
+    ran = run(*command.split(), *words, exit=exit)
+    files = {str(path): path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
+    return ran, files | ({"stdout": ran.stdout} if ran.stdout else {})
+
+
+@each_row(("name", "command", "kind"), rows())
+def test_problems(name: str, command: str, kind: str, run: Run, archive: Archive) -> None:
+    """By default they are errors without an output; with --skip and --allow the rest is what cat writes."""
+    case = DAMAGE[name]
+    words = list(map(Feed(kind), [archive(data, f"{number}.tar") for number, data in enumerate(case.inputs)]))
+    ran, files = output(run, command, *words, exit=1)
+    [line, *_] = [line for line in ran.lines if "[repeated-key]" not in line]
+    assert line == f"tarkit: {case.message.format(*words)} [{case.problem}]"
+    if not command.startswith("split") and (not command.startswith("extract") or kind == "file"):
+        assert not files
+    for policy in ("--skip", "--allow"):
+        if command.startswith("extract") and case.problem == "duplicate-entry" and policy == "--allow":
+            continue  # nothing is extracted twice
+        _, kept = output(run, command, *words, policy, case.problem)
+        run("cat", *words, policy, case.problem, "-q", "-o", "cat.tar")
+        _, expected = output(run, command, "cat.tar", "--allow", case.problem)
+        assert kept == expected, policy
+        assert policy == "--skip" or files.items() <= kept.items(), "what was written before the error is complete"
