@@ -159,13 +159,18 @@ SELECT = [
 ]
 
 
-@each_row(("options", "expected", "feed"), in_turn(SELECT))
-def test_select(options: str, expected: str, run: Run, archive: Archive, feed: Feed) -> None:
-    """shard-slice, match, keys-from, sample, slice and count select samples, which keep their headers."""
+def write_lists() -> None:
+    """Write the lists of keys that SELECT names."""
     Path("list").write_text("e/a\nnone\n\nd/b\n")
     Path("table.tsv").write_text("n\tid\n1\te/b\n2\td/a\n")
     Path("table.csv").write_text('id,n\n"e/c",1\nd/a,2\n')
     Path("table.jsonl").write_text('{"id": "e/c"}\n\n{"n": 1}\n{"id": "d/c"}\n')
+
+
+@each_row(("options", "expected", "feed"), in_turn(SELECT))
+def test_select(options: str, expected: str, run: Run, archive: Archive, feed: Feed) -> None:
+    """shard-slice, match, keys-from, sample, slice and count select samples, which keep their headers."""
+    write_lists()
     out = run("cat", feed(archive(SIX)), *shlex.split(options)).stdout
     assert out == tar(pick(SIX, expected))
 

@@ -18,7 +18,6 @@ import pytest
 from tarkit.extraction import directory, extraction
 from tarkit.samples import reader
 from tarkit.tar.header import encode
-from tests._feeds import in_turn
 from tests._tools import PATIENT, each_row, happens, process, program
 from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, each_feed, tar, tarkit
 
@@ -94,24 +93,6 @@ def test_mode_and_time(run: Run, archive: Archive) -> None:
     run("extract", "in.tar", "-C", "out", "--force", "--mtime", "now")
     assert os.stat("out/a.x").st_mtime > 1e9
     assert "--mtime" in run("extract", "in.tar", "-C", "out", "--mtime", "then", exit=2).stderr
-
-
-@each_row(
-    ("words", "names", "feed"),
-    in_turn(
-        [
-            (["--match", "a$"], ["d", "d/a.jpg", "d/a.json"]),
-            (["-f", "jpg"], ["d", "d/a.jpg"]),
-            (["-f", "x:jpg", "--match", "a"], ["d", "d/a.x"]),
-            (["-c", "1", "-R", "new/{key}", "--drop", "json"], ["d", "new", "new/d", "new/d/a.jpg"]),
-            (["--slice", "1:"], ["d", "d/README", "e", "e/f", "e/f/g.txt"]),
-        ]
-    ),
-)
-def test_select_and_fields(words: list[str], names: list[str], run: Run, archive: Archive, feed: Feed) -> None:
-    """Selected samples are extracted, with renamed fields."""
-    run("extract", feed(archive(GOOD[:5])), "-C", "out", "--on-missing-field", "skip", *words)
-    assert [*tree("out")] == names
 
 
 # ---- existing files

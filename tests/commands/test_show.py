@@ -90,8 +90,6 @@ def test_several_inputs(run: Run, archive: Archive) -> None:
             (["-c", "0"], (), ["tarkit: no sample selected"]),
             (["--match", "4$"], (4, 14), []),
             (["--match", "x"], (), ["tarkit: no sample selected"]),
-            (["--slice", "1:9:3"], (1, 4, 7), []),
-            (["--shard-slice", "13:"], (13, 14), []),
             (["--keys-from", "list"], (3, 14),
                 ["tarkit: list: 3 keys requested, 2 found, 1 missing, the first of them 'x'"]),
             (["--keys-from", "list", "-c", "1"], (3,), []),
@@ -114,19 +112,9 @@ def test_all_keys_required(run: Run, archive: Archive) -> None:
     assert ran.lines == ["tarkit: list: 16 keys requested, 15 found, 1 missing, the first of them 'x'"]
 
 
-@each_feed
-def test_fields(run: Run, archive: Archive, feed: Feed) -> None:
-    """-f, --drop and --rekey are those of cat: the changed samples are shown."""
-    word = feed(archive(AB))
-    ran = run("show", word, "-f", "image:png,jpg cls", "--on-missing-field", "keep", "-R", "{index:03d}")
-    assert from_feed(ran.stdout, word) == [
-        "000  in.tar at 0",
-        "  image  529  png   640 x 480",
-        "  cls      2  text  7",
-        "001  in.tar at 3584",
-        "  image  529  png  640 x 480",
-    ]
-    ran = run("show", word, "-f", "cls", exit=1)
+def test_a_missing_field(run: Run, archive: Archive) -> None:
+    """Samples before it are shown."""
+    ran = run("show", archive(AB), "-f", "cls", exit=1)
     assert len(ran.stdout.splitlines()) == 2
     assert "[missing-field]" in ran.stderr
 

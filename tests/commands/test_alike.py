@@ -1,13 +1,61 @@
-"""Problems mean the same in all commands: they end with the message of cat, and take the samples that cat keeps."""
+"""Options and problems mean the same in all commands: what they do is what they do with the output of cat."""
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 from pathlib import Path
 
 from tests._tools import each_row
-from tests.commands.test_cat import DAMAGE
+from tests.commands.test_cat import DAMAGE, FIELDS, SAMPLE, SELECT, SIX, write_lists
 from tests.conftest import KINDS, Archive, Feed, Ran, Run
+
+
+def output(run: Run, command: str, *words: str, exit: int = 0) -> tuple[Ran, dict[str, bytes]]:
+    """Run a command; return also what it writes to files, and to stdout."""
+    shutil.rmtree("out", ignore_errors=True)
+    Path("out").mkdir()
+    ran = run(*command.split(), *words, exit=exit)
+    files = {str(path): path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
+    return ran, files | ({"stdout": ran.stdout} if ran.stdout else {})
+
+
+# ---- options
+
+SELECTING = ["sort -r", "shuffle --seed 1", "split -o out/%d.tar -c 1", "tsv -f cls", "extract -C out", "show --names"]
+SELECTING += ["stats --total"]
+CHANGING = ["sort -r", "shuffle --seed 1", "extract -C out", "show --names"]
+CUTTING = ("sort", "shuffle", "split")
+"""Commands whose -c ends shards."""
+
+
+def choices() -> list[tuple[str, str]]:
+    """Return commands with options that select samples, or change their fields."""
+    chosen = [
+        (command, options)
+        for number, (options, _) in enumerate(SELECT)
+        for place, command in enumerate(SELECTING)
+        if (number + place) % 3 == 0
+        and not (re.search(r"-c\b|--count", options) and command.startswith(CUTTING))
+        and not ("--seed" in options and "--seed" in command)
+    ]
+    changed = [(CHANGING[number % len(CHANGING)], options) for number, (options, _) in enumerate(FIELDS)]
+    return chosen + changed
+
+
+@each_row(("command", "options"), choices())
+def test_options(command: str, options: str, run: Run, archive: Archive) -> None:
+    """Samples are selected, and fields changed, as by cat in front of the command."""
+    write_lists()
+    name = archive(SIX if options in dict(SELECT) else SAMPLE)
+    run("cat", name, *shlex.split(options), "-q", "-o", "cat.tar")
+    _, expected = output(run, command, "cat.tar")
+    _, made = output(run, command, name, *shlex.split(options))
+    assert made == expected
+
+
+# ---- problems
 
 COMMANDS = {
     # what sort gathers, and a shuffle keeps apart, is not that of cat
@@ -31,15 +79,6 @@ def rows() -> list[tuple[str, str, str]]:
             if DAMAGE[name].problem not in others and ((number + place) % 2 == 0 or DAMAGE[name].problem in FEW):
                 found.append((name, command, KINDS[(number + place) // 2 % len(KINDS)]))
     return found
-
-
-def output(run: Run, command: str, *words: str, exit: int = 0) -> tuple[Ran, dict[str, bytes]]:
-    """Run a command; return also what it writes to files, and to stdout."""
-    shutil.rmtree("out", ignore_errors=True)
-    Path("out").mkdir()
-    ran = run(*command.split(), *words, exit=exit)
-    files = {str(path): path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
-    return ran, files | ({"stdout": ran.stdout} if ran.stdout else {})
 
 
 @each_row(("name", "command", "kind"), rows())
