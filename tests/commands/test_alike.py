@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
 import shlex
 import shutil
+import tarfile
 from pathlib import Path
 
 from tests._tools import each_row
@@ -99,3 +102,42 @@ def test_problems(name: str, command: str, kind: str, run: Run, archive: Archive
         _, expected = output(run, command, "cat.tar", "--allow", case.problem)
         assert kept == expected, policy
         assert policy == "--skip" or files.items() <= kept.items(), "what was written before the error is complete"
+
+
+# ---- seeds, sparse files
+
+DRAWING = [
+    "cat --sample 0.5",
+    "cat -s 50",
+    "cat --sample 0.5 -s 50",
+    "sort -s __random__",
+    "shuffle",
+    "mix --until all",
+]
+
+
+@each_row(("command", "kind"), [(command, KINDS[place % 3]) for place, command in enumerate(DRAWING)])
+def test_a_drawn_seed(command: str, kind: str, run: Run, archive: Archive) -> None:
+    """Without --seed a seed is drawn, printed once and reported; with that seed the output is the same."""
+    words = [*command.split(), Feed(kind)(archive({f"{number:03}.cls": b"%d" % number for number in range(100)}))]
+    ran = run(*words, "--report", "r.json")
+    seed = json.loads(Path("r.json").read_text())["seed"]
+    assert [line for line in ran.lines if "seed" in line] == [f"tarkit: seed: {seed}"]
+    again = run(*words, "--seed", str(seed), "-q")
+    assert (again.stdout, again.stderr) == (ran.stdout, "")
+
+
+@each_row("path", sorted((Path(__file__).parents[1] / "data").glob("*sparse*.tar")))
+def test_sparse_files(path: Path, run: Run) -> None:
+    """The content is not stored as it is: an error where it is needed. The sample can be written, its size told."""
+    with tarfile.open(path) as file:
+        name, size = next((info.name, info.size) for info in file if info.issparse() and "." in Path(info.name).name)
+    key, _, field = name.rpartition("/")[2].partition(".")
+    for command in (f"get {name}", f"tsv --match {key} -f {field} -o out/t.tsv", "extract -C out"):
+        ran, files = output(run, command, str(path), exit=1)
+        assert ran.lines[0].endswith("[sparse-entry]")
+        assert not files
+    with tarfile.open(fileobj=io.BytesIO(run("get", name.removesuffix(f".{field}"), path).stdout)) as file:
+        assert name in file.getnames()
+    rows = run("tsv", path, "-f", f"size.{field}", "--no-header", "--on-missing-field", "keep").stdout.splitlines()
+    assert f"{key}\t{size}".encode() in [row.rpartition(b"/")[2] for row in rows]

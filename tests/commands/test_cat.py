@@ -197,17 +197,6 @@ def test_sample(run: Run, archive: Archive, feed: Feed) -> None:
     assert run("cat", word, "--sample", "0.1", "--seed", "8").stdout != expected
 
 
-@each_row(("options", "feed"), in_turn(["--sample 0.5", "-s 50", "--sample 0.5 -s 50"]))
-def test_a_drawn_seed_is_printed(options: str, run: Run, archive: Archive, feed: Feed) -> None:
-    """Without --seed a seed is drawn, printed once and reported; with that seed the output is the same."""
-    word = feed(archive(MANY))
-    ran = run("cat", word, *options.split(), "--report", "r.json")
-    seed = json.loads(Path("r.json").read_text())["seed"]
-    assert ran.stderr == f"tarkit: seed: {seed}\n"
-    again = run("cat", word, *options.split(), "--seed", str(seed))
-    assert (again.stdout, again.stderr) == (ran.stdout, "")
-
-
 def test_keys_from_counts_found_keys(run: Run, archive: Archive) -> None:
     """Requested, found and missing keys are counted, on stderr and in the report."""
     Path("list").write_text("e/a\nnone\nd/b\nother\n")

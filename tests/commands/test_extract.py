@@ -281,14 +281,6 @@ def test_long_names(run: Run, archive: Archive, feeds: list[Feed]) -> None:
         shutil.rmtree("out")
 
 
-@each_row("name", ["gnu-sparse-0.0.tar", "gnu-sparse-0.1.tar", "gnu-sparse-1.0.tar", "gnu-sparse-old.tar"])
-def test_sparse(name: str, run: Run) -> None:
-    """A sparse file is refused with its name."""
-    path = Path(__file__).parents[1] / "data" / name
-    assert "[sparse-entry]" in run("extract", path, "-C", "out", exit=1).stderr
-    assert not Path("out").exists()
-
-
 # ---- damage and signals
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pty
 import shlex
@@ -312,19 +311,6 @@ def test_no_content(index: bool, run: Run, archive: Archive) -> None:
         ("dev", "a device"),
     ):
         assert what in run("get", f"a.{field}", name, exit=1).stderr
-
-
-@each_row("name", ["gnu-sparse-1.0.tar", "gnu-sparse-old.tar", "bsdtar-pax-sparse.tar"])
-def test_sparse(name: str, run: Run) -> None:
-    """The content of a sparse file is not stored as it is; its sample can be written."""
-    path = Path(__file__).parents[1] / "data" / name
-    with tarfile.open(path) as file:
-        found = next(info.name for info in file if info.issparse() and "." in os.path.basename(info.name))
-    ran = run("get", found, path, exit=1)
-    assert ran.lines[0].endswith("[sparse-entry]")
-    key = os.path.join(os.path.dirname(found), os.path.basename(found).partition(".")[0])
-    with tarfile.open(fileobj=io.BytesIO(run("get", key, path).stdout)) as file:
-        assert found in file.getnames()
 
 
 @each_feed

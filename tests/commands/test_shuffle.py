@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import random
-import resource
 import signal
 import subprocess
 from operator import itemgetter
@@ -17,7 +16,7 @@ import pytest
 from tarkit.samples import reader
 from tarkit.samples.sample import Recent
 from tarkit.sorting.shuffle import random_keys
-from tests._tools import PATIENT, each_row, happens, process, tarkit
+from tests._tools import PATIENT, each_row, happens, process
 from tests.conftest import KINDS, Archive, Content, Feed, Run, each_feed, entries, keys, pick, tar
 
 TEN: dict[str, Content] = {
@@ -75,16 +74,6 @@ def test_memory_does_not_change_the_output(memory: str, run: Run, archive: Archi
         assert ran.stdout == expected
         assert ("sorted in runs" in ran.stderr) == (memory == "1M" and feed.kind != "file")
     assert os.listdir("tmp") == []
-
-
-def test_a_seed_is_drawn(run: Run, archive: Archive) -> None:
-    """A drawn seed is printed and reported; with it the output is the same."""
-    first = run("shuffle", archive(TEN), "--report", "r.json")
-    report = json.loads(Path("r.json").read_text())
-    assert first.lines == [f"tarkit: seed: {report['seed']}"]
-    assert (report["command"], report["samples"], report["bytes"]) == ("shuffle", 10, len(first.stdout))
-    again = run("shuffle", "in.tar", "--seed", str(report["seed"]), "-q")
-    assert (again.stdout, again.stderr) == (first.stdout, "")
 
 
 # ---- through a buffer
@@ -395,16 +384,3 @@ def test_a_signal_while_it_writes(options: str, run: Run, archive: Archive) -> N
         assert started.stderr.read() == b""
     assert sorted(os.listdir()) == ["in.tar", "s-0.tar", "s-1.tar"]
     assert len(keys(Path("s-0.tar")).split()) == int(options.split()[1])
-
-
-@each_row("words", ["in.tar -o out.tar", "- -o s-%d.tar --size 1M", "- -o out.tar --memory 1M"])
-def test_a_full_disk(words: str, run: Run, archive: Archive) -> None:
-    """The error names the output or the temporary space, and nothing of either remains."""
-    archive(many())
-    Path("tmp").mkdir()
-    small = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
-    done = tarkit("shuffle", *words.split(), "--seed", "1", "--tmpdir", "tmp", first=small, stdin=tar(many()), exit=1)
-    name = "temporary space in tmp" if "--memory" in words else words.split()[2].replace("%d", "0")
-    assert done.stderr.decode() == f"tarkit: {name}: File too large\n"
-    assert sorted(os.listdir()) == ["in.tar", "tmp"]
-    assert os.listdir("tmp") == []

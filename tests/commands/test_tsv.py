@@ -6,7 +6,6 @@ import base64
 import io
 import json
 import os
-import tarfile
 import tty
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -215,12 +214,6 @@ def test_invalid_values(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPa
         assert line.endswith(" [bad-field]")
         assert run("tsv", name, "-f", column, "--allow", "bad-field").stdout.splitlines()[1] == b"a\t\\N"
     assert run("tsv", name, "-f", "json.x", "--skip", "bad-field").stdout == b"__key__\tjson.x\nb\t1\n"
-    found = sorted((Path(__file__).parents[1] / "data").glob("*sparse*.tar"))
-    Path("sparse.tar").write_bytes(found[0].read_bytes())
-    first = os.fsdecode(entries_of("sparse.tar")[0].name).partition(".")[2]
-    assert "[sparse-entry]" in run("tsv", "sparse.tar", "-f", first, exit=1).stderr
-    ran = run("tsv", "sparse.tar", "-f", f"size.{first}", "--on-missing-field", "keep")
-    assert ran.stdout.split()[3] == str(entries_of("sparse.tar")[0].size).encode()
 
 
 def test_values_that_a_format_cannot_store(run: Run, archive: Archive) -> None:
@@ -234,12 +227,6 @@ def test_values_that_a_format_cannot_store(run: Run, archive: Archive) -> None:
     ran = run("tsv", name, "-f", "d:deep.json.x", "--format", "yaml", "-o", "t", exit=1)
     assert ran.lines == ["tarkit: the row of 'a' has a value that is nested too deeply for YAML"]
     assert not Path("t").exists()
-
-
-def entries_of(name: str) -> list[tarfile.TarInfo]:
-    """Return the entries of an archive as Python's tarfile sees them."""
-    with tarfile.open(name) as file:
-        return file.getmembers()
 
 
 @each_feed

@@ -365,18 +365,22 @@ def test_errors_name_the_file(words: str, message: str) -> None:
         "cat big.tar -o out.tar.gz --compress gz:1",
         "split big.tar -c 3 -o 'out-%d.tar'",
         "create recipe -o out.tar",
+        "shuffle big.tar --seed 1 -o out.tar",
+        "shuffle - --seed 1 --size 1M -o 'out-%d.tar' < big.tar",
+        "sort 'pipe:cat big.tar' --memory 1M --tmpdir tmp -o out.tar",
     ],
 )
 def test_a_full_disk(words: str) -> None:
-    """The error names the file, and nothing of the output remains."""
+    """The error names the file or the temporary space, and nothing of the output remains."""
     Path("big.tar").write_bytes(large())
     Path("recipe").write_text("x.bin big.tar\n")
+    Path("tmp").mkdir()
     before = left()
     limit = 64 << 10
     err = alone(f"tarkit {words}", exit=1, first=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit)))
-    name = "out-0.tar" if "split" in words else words.split("-o ")[1].split()[0]
-    assert err == f"tarkit: {name}: File too large\n"
-    assert left() == before
+    name = "out-0.tar" if "%d" in words else words.split("-o ")[1].split()[0]
+    assert err == f"tarkit: {'temporary space in tmp' if 'tmpdir' in words else name}: File too large\n"
+    assert (left(), os.listdir("tmp")) == (before, [])
 
 
 # ---- commands as inputs and outputs
