@@ -10,9 +10,14 @@ import shutil
 import tarfile
 from pathlib import Path
 
+import pytest
+
+from tarkit.samples import reader
+from tarkit.streams import source
 from tests._tools import each_row
 from tests.commands.test_cat import DAMAGE, FIELDS, SAMPLE, SELECT, SIX, write_lists
-from tests.conftest import KINDS, Archive, Feed, Ran, Run
+from tests.commands.test_sort import machine
+from tests.conftest import KINDS, Archive, Content, Feed, Ran, Run
 
 
 def output(run: Run, command: str, *words: str, exit: int = 0) -> tuple[Ran, dict[str, bytes]]:
@@ -102,6 +107,44 @@ def test_problems(name: str, command: str, kind: str, run: Run, archive: Archive
         _, expected = output(run, command, "cat.tar", "--allow", case.problem)
         assert kept == expected, policy
         assert policy == "--skip" or files.items() <= kept.items(), "what was written before the error is complete"
+
+
+# ---- streams
+
+BIG = bytes(range(250)) * 40
+LARGE: list[tuple[str, Content]] = [
+    ("d", None), ("d/c.bin", BIG), ("NOTE", b"n"), ("d/c.n", b"2"), ("d/b.n", b"1"), ("d/b.bin", BIG + b"b"),
+    ("README", b"r"), ("a.bin", BIG + b"a"), ("a.n", b"0"), ("e.n", b"0"), ("e.y", BIG), ("LAST", b"l"),
+]  # fmt: skip
+AGAIN: list[tuple[str, Content]] = [*LARGE, ("d/c.txt", b"again")]
+STREAMED = [
+    *("cat -f n", "sort", "sort -s n", "sort -s n -r", "shuffle --seed 2", "shuffle --seed 2 -p 2", "show --names"),
+    *(
+        "shuffle --seed 2 --buffer 9",
+        "split -c 2 -o out/%d.tar",
+        "split -s 20K -o out/%d.tar",
+        "split -n 3 -o out/%d.tar",
+    ),
+    *("tsv -f n", "extract -C out", "stats --total", "get d/b", "get d/b.n", "get d/b.bin", "get -f y"),
+]
+
+
+@each_row(("command", "kind"), [(command, kind) for command in STREAMED for kind in ("pipe", "gzip")])
+def test_large_samples_of_streams(command: str, kind: str, run: Run, archive: Archive) -> None:
+    """Samples that are larger than memory, with entries without a key around them, are those of a file."""
+    name = archive(AGAIN if command.startswith("sort") else LARGE)
+    _, expected = output(run, command, name)
+    assert expected
+    for way in ("plenty", "little"):
+        with machine(way), pytest.MonkeyPatch.context() as patch:
+            for module, limit, size in (
+                (reader, "LARGE", 1 << 12),
+                (source, "HELD", 1 << 12),
+                (source, "CHUNK", 1 << 11),
+            ):
+                patch.setattr(module, limit, size)
+            _, made = output(run, command, Feed(kind)(name))
+        assert made == expected, way
 
 
 # ---- seeds, sparse files

@@ -326,25 +326,6 @@ def test_duplicates(run: Run, archive: Archive, feed: Feed) -> None:
             assert not Path("out").exists()
 
 
-def test_large_samples_of_streams(
-    run: Run, archive: Archive, feeds: list[Feed], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A large sample of a stream, and each of its fields, is found completely."""
-    monkeypatch.setattr(reader, "LARGE", 1 << 12)
-    rows: list[tuple[str, Content]] = [
-        ("a.bin", b"1" * 9000),
-        ("a.y", b"y"),
-        ("a.z", b"Z" * 9000),
-        ("b.bin", b"2" * 9000),
-    ]
-    for feed in feeds:
-        word = feed(archive(rows))
-        assert run("get", "a", word).stdout == tar(rows[:3])
-        for row, (name, content) in enumerate(rows):
-            assert run("get", name, word).stdout == content, row
-        assert run("get", "-f", "z", word).stdout == b"Z" * 9000
-
-
 def test_fields_of_streams_are_those_of_files(
     run: Run, archive: Archive, feeds: list[Feed], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,12 +8,10 @@ import os
 import random
 import signal
 import subprocess
-from operator import itemgetter
 from pathlib import Path
 
 import pytest
 
-from tarkit.samples import reader
 from tarkit.samples.sample import Recent
 from tarkit.sorting.shuffle import random_keys
 from tests._tools import PATIENT, each_row, happens, process
@@ -229,27 +227,6 @@ def test_damaged_samples_move_whole(run: Run, archive: Archive, feed: Feed) -> N
     assert ran.stdout == tar([row for row in pick(TEN, by_seed(LETTERS, 1)) if row[0].endswith("cls")])
     ran = run("shuffle", feed("in.tar"), "--seed", "1", "--skip", "bad-header", "-q")
     assert set(entries(ran.stdout)) < set(TEN.items())
-
-
-@each_row("options", ["", "--memory 1M", "-p 2", "--buffer 9"])
-def test_large_samples(
-    options: str, run: Run, archive: Archive, feeds: list[Feed], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Large samples of a stream, with entries without a key after them, are complete."""
-    monkeypatch.setattr(reader, "LARGE", 1 << 14)
-    draw = random.Random(3).randbytes
-    members: list[tuple[str, Content]] = [("d", None)]
-    for key in "abcde":
-        members += [(f"{key}.0", draw(50_000)), (f"{key}.1", draw(5)), (f"{key}.d/x", b"x"), (f"{key}.2", draw(9_999))]
-    members.append(("end", b"1"))
-    outs = {run("shuffle", feed(archive(members)), "--seed", "2", "-q", *options.split()).stdout for feed in feeds[:2]}
-    assert len(outs) == 1
-    out = entries(outs.pop())
-    assert sorted(out, key=itemgetter(0)) == sorted(members, key=itemgetter(0))
-    if not options.startswith("--buffer"):
-        assert out[:2] == [("d", None), ("end", b"1")]
-    if options in ("", "--memory 1M", "-p 2"):
-        assert [name[0] for name, _ in out[2::4]] == by_seed("a b c d e", 2).split()
 
 
 # ---- shards and epochs

@@ -13,11 +13,9 @@ from typing import Any
 
 import pytest
 
-from tarkit.samples import reader
 from tarkit.sorting import memory
 from tarkit.sorting import sorter as order
 from tarkit.spill import runs
-from tarkit.streams import source
 from tarkit.tar.header import end_of_archive
 from tests._tools import each_row, member
 from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, body, each_feed, entries, keys, pick, tar
@@ -349,31 +347,6 @@ def test_unmovable_entries(run: Run, archive: Archive, feed: Feed) -> None:
     assert "[unmovable-entry]" in run("sort", word, exit=1).stderr
     word = feed(archive(tar(rows("b.x a.x"), PAX, pax_headers={"comment": "1"})))
     assert sorted_to(run, [word]) == ["a.x", "b.x"]
-
-
-# ---- damage
-
-
-@each_way
-def test_large_samples(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large samples of a stream, with entries without a key around them, are complete."""
-    monkeypatch.setattr(reader, "LARGE", 1 << 12)
-    monkeypatch.setattr(source, "HELD", 1 << 12)
-    monkeypatch.setattr(source, "CHUNK", 1 << 11)
-    big = bytes(range(250)) * 40
-    members: list[tuple[str, Content]] = [
-        ("d", None), ("d/c.bin", big), ("NOTE", b"n"), ("d/c.n", b"2"), ("d/b.n", b"1"), ("d/b.bin", big + b"b"),
-        ("README", b"r"), ("a.bin", big + b"a"), ("d/c.txt", b"again"), ("a.n", b"0"), ("e.n", b"0"), ("e.y", big),
-        ("LAST", b"l"),
-    ]  # fmt: skip
-    word = feed(archive(members))
-    order = ["d", "README", "LAST", "d/c.bin", "NOTE", "d/c.n", "d/c.txt", "d/b.n", "d/b.bin", "a.bin", "a.n"]
-    order += ["e.n", "e.y"]
-    found = dict(members)
-    groups = {"a": order[9:11], "d/b": order[7:9], "d/c": order[3:7], "e": order[11:]}
-    for options, expected in (("", "a d/b d/c e"), ("-s n", "a e d/b d/c"), ("-s n -r", "d/c d/b a e")):
-        names = order[:3] + [name for key in expected.split() for name in groups[key]]
-        assert run("sort", word, *options.split()).stdout == tar([(name, found[name]) for name in names]), options
 
 
 # ---- options
