@@ -9,7 +9,6 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from itertools import chain
 from mmap import mmap
 from typing import Any, NamedTuple
 
@@ -41,7 +40,7 @@ ROUNDS = 2
 UPLOADS = 60.0
 """Seconds that a process has, after a signal, until its requests have ended and its uploads are removed."""
 
-_PULSE: Any = object()
+_PULSE: Any = False  # in place of a result: shows that work goes on
 
 
 class Packed(NamedTuple):
@@ -99,6 +98,7 @@ class Packer:
             directory, base = os.path.split(self._names[0])
             self._journal = Journal(os.path.join(directory, f".{short_name(base)}.0.part"))
         self._entries: dict[str, JournalEntry] = {}
+        self._posted_again = 0  # shards that were kept, for which the command runs
         # of each shard the bytes of content that are written by now; all processes write to this memory
         self._contents = memoryview(mmap(-1, 8 * max(1, len(self._names)))).cast("q")
 
@@ -144,28 +144,23 @@ class Packer:
         run, options = self._run, self._options
         if self._journal:
             self._entries = self._journal.read()
-        with closing(self._write_all()) as steps:
-            for _ in run.draw(steps, lambda: sum(self._contents), lambda: run.samples, self._plan.content):
-                pass
+        with closing(self._results()) as results:
+            for packed in run.draw(results, lambda: sum(self._contents), lambda: run.samples, self._plan.content):
+                if packed:
+                    self._complete(packed)
         if options.force:
             done = {shard.name for shard in self.done}
             run.remove_others([path for path in self._existing if path not in done], options.storage)
 
-    def _write_all(self) -> Generator[None]:
-        """Write the shards; yields from time to time."""
+    def _results(self) -> Generator[Packed]:
+        """Write the shards in processes; yield their results."""
         processes, share = workers(self._options, self._plan.shards)
         numbers = range(len(self._names))
-        if processes == 1:
-            yield from self._pack(numbers, self._complete)
-            return
         shares = (numbers[start : start + share] for start in numbers[::share])
-        patience = UPLOADS if self._remote else PATIENCE
-        how: Any = {"share": 1, "pulse": _PULSE, "patience": patience}
-        with closing(in_order(shares, self._pack_share, processes, self._plan.tmpdir, **how)) as results:
-            for packed in chain.from_iterable(results):
-                if packed is not _PULSE:
-                    self._complete(packed)
-                yield
+        how: Any = {"share": 1, "pulse": _PULSE, "patience": UPLOADS if self._remote else PATIENCE}
+        with closing(in_order(shares, self._pack, processes, self._plan.tmpdir, **how)) as results:
+            for of_share in results:
+                yield from of_share
 
     def _complete(self, packed: Packed) -> None:
         post, planned, shard = self._options.post, packed.planned, packed.shard
@@ -179,38 +174,31 @@ class Packer:
         words = "kept, it is as planned" if packed.kept else f"{planned.groups} samples, {shard.size} bytes"
         self._run.note(f"{shard.name}: {words}")
         if post is not None and not packed.known:
+            self._posted_again += packed.kept
             run_post(post, shard.name)
         if self._journal and packed.fingerprint and not packed.known and not packed.skipped:
             self._journal.add(shard, packed.fingerprint, post is not None)
 
     def finish(self) -> None:
-        """Remove the journal."""
+        """Say which shards were kept, and remove the journal."""
+        if kept := self.facts["kept"]:
+            again = f"; {spell('post')} ran for {self._posted_again} of them: no record says that it ran before"
+            self._run.tell(f"{spell('resume')}: shards kept, as planned: {kept}{again if self._posted_again else ''}")
         if self._journal:
             self._journal.remove()
 
     # ---- In a process that writes shards
 
-    def _pack_share(self, numbers: Iterable[int]) -> Generator[Packed]:
-        ready: list[Packed] = []
-        with closing(self._pack(numbers, ready.append)) as steps:
-            try:
-                for _ in steps:
-                    yield from ready
-                    ready.clear()
-            except (TarkitError, OSError):
-                yield from ready
-                raise
-        yield from ready
-
-    def _pack(self, numbers: Iterable[int], report: Callable[[Packed], None]) -> Generator[None]:
-        """Write shards, one after the other; report each once it is complete, in order. Yields from time to time."""
+    def _pack(self, numbers: Iterable[int]) -> Generator[Packed]:
+        """Write shards, one after the other; yield each once it is complete, in order, and _PULSE from time to time."""
         options, samples, name = self._options, 0, ""
         settings = f"{options.mtime} {options.names.output.codec}"
         ended: deque[Packed] = deque()  # shards that are being completed
+        ready: list[Packed] = []
 
         def complete(shard: Shard, _: str) -> None:
             packed = ended.popleft()
-            report(packed._replace(shard=packed.planned.written(shard.size, shard.stored, shard.sha256)))
+            ready.append(packed._replace(shard=packed.planned.written(shard.size, shard.stored, shard.sha256)))
 
         names: Iterator[str] = iter(lambda: name, None)
         plan = ShardsPlan(options.names.output, Limits(), force=options.force, digest=self._digest)
@@ -229,15 +217,18 @@ class Packer:
                     writer.end()
                 else:
                     writer.settle()
-                    report(packed)
-                yield
+                    ready.append(packed)
+                yield from ready
+                ready.clear()
             writer.close(samples)
-        except BaseException:
+        except BaseException as error:
             writer.abort()
+            if isinstance(error, (TarkitError, OSError)):
+                yield from ready
             raise
-        yield
+        yield from ready
 
-    def _feed(self, number: int, add: Callable[[SampleBatch], object]) -> Generator[None, None, Packed]:
+    def _feed(self, number: int, add: Callable[[SampleBatch], object]) -> Generator[Packed, None, Packed]:
         """Pass the samples of a shard to `add`; return what was passed, without a shard. Yields from time to time."""
         batches, flow = self._data.only([number]).batches(self._run)
         planned, reader = self._plan.shards[number], flow.inputs
@@ -246,7 +237,7 @@ class Packer:
             for batch in batches:
                 add(batch)
                 self._contents[number] = reader.content
-                yield
+                yield _PULSE
             flow.finish()
         if reader.skipped:
             names = reader.names
@@ -254,7 +245,7 @@ class Packer:
             planned = planned._replace(first=names.first or b"", last=names.last or b"")
         return Packed(planned, reader.skipped)
 
-    def _keep(self, number: int, mark: str) -> Generator[None, None, Packed | None]:
+    def _keep(self, number: int, mark: str) -> Generator[Packed, None, Packed | None]:
         """Return an existing shard that is as planned: one with this `mark` in the journal, else by comparison."""
         options, planned = self._options, self._plan.shards[number]
         name = planned.name
@@ -296,6 +287,8 @@ def workers(options: ShardOptions, shards: Sequence[PlannedShard]) -> tuple[int,
     if processes is None:
         processes = min(os.cpu_count() or 1, MOST) if files >= FEW and options.post is None else 1
     processes = max(1, min(processes, count))
+    if processes == 1:
+        return 1, max(1, count)
     if options.resume or options.post is not None:
         return processes, 1  # a complete shard is reported at once
     return processes, max(1, min(-(-count // (ROUNDS * processes)), SHARE * count // max(1, files)))

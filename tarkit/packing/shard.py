@@ -108,7 +108,7 @@ def shard(
         compress, fsync: as for `Dataset.write`.
         processes: how many shards are written at a time; 0 is one per CPU. The default is 1, and up to 4 from
             20 000 files on.
-        dry_run: write nothing; the shards that are returned have no checksums and keys.
+        dry_run: write nothing; the shards that are returned have no checksums.
         recipe: a file for a recipe, with the files in the order of the shards, which `tarkit.create` packs; no shard is
             written.
         storage_options: how URLs are reached, as for `tarkit.open`: those that are read, and those that are written
@@ -131,7 +131,7 @@ def shard(
         return []
     if dry_run:
         plan = plan_tree(run, options)
-        return [Shard(shard.name, shard.groups, shard.length, 0, b"", b"", "") for shard in plan.shards]
+        return [shard.written(shard.length) for shard in plan.shards]
     return write_shards(run, options)
 
 

@@ -15,7 +15,7 @@ from itertools import chain
 from string import Formatter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.tables.recipe import Kind, MalformedRow, Row, parse_source, without_bom, without_end
 from tarkit.tables.tsv import parse_tsv
 
@@ -70,7 +70,7 @@ def read_table(
             default is `{__key__}` if there is such a column, else `{index:09d}`.
         columns: the names of the columns of a table without a header.
         pipes_allowed: sources may be commands.
-        warn: called with a message about a CSV whose cells are not separated by commas.
+        warn: called with a message about a CSV whose cells are not separated by commas, or a table without keys.
 
     Raises:
         TarkitError: `RECIPE:LINE: reason` with the first line of the row.
@@ -84,7 +84,8 @@ def read_table(
     if format == "jsonl" and columns is not None:
         raise Usage("column names are for tsv and csv only", "in jsonl each line has its own")
     told = None if warn is None else lambda text: warn(f"{recipe_name}: {text}")
-    return _entries(read_records(lines, format, columns, told), recipe_name, template, pipes_allowed)
+    numbered = told if columns is None else None
+    return _entries(read_records(lines, format, columns, told), recipe_name, template, pipes_allowed, numbered)
 
 
 def read_records(
@@ -166,12 +167,14 @@ _RUNNING = KeyTemplate(RUNNING_KEY)
 
 
 def _entries(
-    records: Iterator[TableRow], recipe: str, template: KeyTemplate | None, pipes_allowed: bool
+    records: Iterator[TableRow], recipe: str, template: KeyTemplate | None, pipes_allowed: bool, warn: Warn | None
 ) -> Iterator[Row]:
     line, chosen = 0, template
     try:
         for index, (line, names, values) in enumerate(records):
             current = template or (_KEY_COLUMN if "__key__" in names else _RUNNING)
+            if current is _RUNNING and chosen is None and warn is not None:
+                warn(f"no column __key__: keys are the numbers of the rows; {spell('key', RUNNING_KEY)} says so")
             if chosen not in (None, current):
                 raise MalformedRow("some rows have a __key__ and others do not")
             chosen = current

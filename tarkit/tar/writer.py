@@ -49,11 +49,6 @@ class EntryWriter:
         if not source.seekable:
             source.lend(self.flush)
 
-    def add(self, header: bytes, payload: bytes) -> None:
-        """Append an entry from memory: its header, its payload and the padding."""
-        pad = PADS[len(payload) % BLOCK]
-        self.raw((header, payload, pad), len(header) + len(payload) + len(pad))
-
     def raw(self, pieces: Sequence[bytes], size: int) -> None:
         """Append `pieces`, which are `size` bytes together."""
         if self._source is not None:
@@ -63,15 +58,6 @@ class EntryWriter:
         self.position += size
         if self._gathered > GATHERED or len(self._pieces) > PIECES:
             self.flush()
-
-    def add_file(self, header: bytes, fd: int, size: int) -> None:
-        """Append an entry whose payload is the first `size` bytes of the file `fd`. Raises Short if it has fewer."""
-        self.raw((header,), len(header))
-        self.flush()
-        self.sink.copy(fd, 0, size)
-        self.position += size
-        if pad := PADS[size % BLOCK]:
-            self.raw((pad,), len(pad))
 
     @property
     def waiting(self) -> int:

@@ -468,6 +468,14 @@ def test_errors(recipe: str, message: str, run: Run) -> None:
     assert said[0].startswith(f"tarkit: {message.replace('recipe:', 'stdin:', 1)}")
 
 
+def test_rows_that_are_numbered(run: Run) -> None:
+    """A table without keys is named, unless a template says how rows are numbered."""
+    Path("t.csv").write_text("txt\nx\n")
+    what = "tarkit: warning: t.csv: no column __key__: keys are the numbers of the rows; --key '{index:09d}' says so"
+    assert run("create", "t.csv", "--format", "csv").lines == [what]
+    assert run("create", "t.csv", "--format", "csv", "--key", "{index:09d}").lines == []
+
+
 def test_errors_of_tables(run: Run) -> None:
     """An error of a table has the line on which the row begins."""
     Path("t.csv").write_text('__key__,txt\na,"1\n2"\nb,1,2\n')

@@ -10,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.streams import source as sources
-from tarkit.streams.copy import Short
 from tarkit.streams.source import FileSource
 from tarkit.tar import writer as writing
-from tarkit.tar.header import encode
 from tarkit.tar.writer import EntryWriter
-from tests._tools import MARKER, Log, archive, contents, each_row, fd_of, member, on_disk, stream
+from tests._tools import MARKER, Log, archive, contents, each_row, member, on_disk, stream
 
 DATA = archive({f"{number}.bin": bytes([number]) * 1000 for number in range(8)})  # entries of 1536 bytes
 ENTRY = 1536
@@ -32,7 +30,7 @@ def ranges(source: FileSource, numbers: Iterable[int]) -> tuple[Log, EntryWriter
 
 CALLS = st.lists(
     st.tuples(st.sampled_from(["one", "two", "stream"]), st.integers(0, 7), st.integers(1, 3))
-    | st.tuples(st.sampled_from(["add", "file", "raw"]), st.integers(0, 3), st.integers(0, 2000)),
+    | st.tuples(st.just("raw"), st.integers(0, 3), st.integers(0, 2000)),
     max_size=20,
 )
 
@@ -40,13 +38,13 @@ CALLS = st.lists(
 @settings(max_examples=60)
 @given(CALLS, st.sampled_from([0, ENTRY, 1 << 20]), st.sampled_from([1, 1024]))
 def test_any_order_of_calls(calls: list[tuple[str, int, int]], small: int, pieces: int) -> None:
-    """Ranges of any sources, entries in memory, files and pieces are in order, and `position` is correct at each step.
+    """Ranges of any sources and pieces are in order, and `position` is correct at each step.
 
     Short ranges are gathered, in any number, or copied one by one.
     """
     files = {"one": DATA, "two": DATA[: 8 * ENTRY][::-1]}
     opened = {name: on_disk(data) for name, data in files.items()}
-    sink, expected, file = Log(), b"", on_disk(b"f" * 2000 + b"more than is asked for")
+    sink, expected = Log(), b""
     with pytest.MonkeyPatch.context() as patch, EntryWriter(sink) as writer:
         patch.setattr(writing, "SMALL", small)
         patch.setattr(writing, "PIECES", pieces)
@@ -59,14 +57,8 @@ def test_any_order_of_calls(calls: list[tuple[str, int, int]], small: int, piece
                 writer.append(stream(DATA, 700), 0, stop)
                 expected += DATA[:stop]
             else:
-                content = (b"f" if kind == "file" else b"z") * length
-                entry = member(b"%d" % number, content)
-                if kind == "add":
-                    writer.add(entry[:512], content)
-                elif kind == "file":
-                    writer.add_file(entry[:512], fd_of(file), length)
-                else:
-                    writer.raw((entry[:512], entry[512:]), len(entry))
+                entry = member(b"%d" % number, b"z" * length)
+                writer.raw((entry[:512], entry[512:]), len(entry))
                 expected += entry
             assert writer.position == len(expected)
         writer.finish(1024)
@@ -107,13 +99,13 @@ def test_small_entries_are_written_together() -> None:
     pairs = [(f"{number}.txt", b"x" * (number * 7 % 1500)) for number in range(1000)]
     with EntryWriter(sink) as writer:
         for name, payload in pairs:
-            writer.add(encode(name.encode(), len(payload)), payload)
+            writer.raw((entry := member(name.encode(), payload),), len(entry))
     assert contents(bytes(sink.data)) == pairs
     assert sink.calls.count("writev") < 8
     assert max(sizes) <= os.sysconf("SC_IOV_MAX")
     sink, writer = ranges(on_disk(DATA), [])
     for _ in range(5):
-        writer.add(encode(b"x", 1 << 20), bytes(1 << 20))
+        writer.raw((bytes(1 << 20),), 1 << 20)
     assert len(sink.data) >= 4 << 20
 
 
@@ -142,22 +134,18 @@ def test_end(length: int, zeros: int | None, end: int) -> None:
 def test_an_exception_aborts() -> None:
     """After an exception nothing more is written; the sink is aborted, not closed."""
     sink, writer = ranges(on_disk(DATA), [0])
-    writer.add(encode(b"x", 1), b"x")
+    writer.raw((b"x",), 1)
     with pytest.raises(KeyError), writer:
         raise KeyError
     assert (sink.calls, sink.data) == (["abort"], b"")
 
 
 def test_sources_that_are_too_short() -> None:
-    """If a copy finds that a source became shorter, or a file has less than its header says, there is no archive."""
+    """If a copy finds that a source became shorter, there is no archive."""
     sink, writer = ranges(on_disk(DATA[:2000]), [0, 1])
     with pytest.raises(Exception, match="became shorter"):
         writer.close()
     assert sink.calls == ["copy", "abort"]
-    sink, source = Log(), on_disk(b"y" * 9999)
-    with pytest.raises(Short), EntryWriter(sink) as writer:
-        writer.add_file(encode(b"x", 10_000), fd_of(source), 10_000)
-    assert sink.calls[-1] == "abort"
 
 
 def test_ranges_of_a_stream_are_written_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
