@@ -20,11 +20,12 @@ from typing import Any
 from tarkit.errors import TarkitError
 from tarkit.jobs.guard import ProcessGuard
 from tarkit.jobs.job import JobOutcome, ValueJob
-from tarkit.jobs.process import run_job
+from tarkit.jobs.local import LocalExecutor
 from tarkit.streams.tempfile import TemporaryFile
 
 STDOUT_LIMIT = 1 << 26  # bytes of a job's stdout that are sent to the client
 SAID = 1 << 20  # bytes of a job's stderr that are sent to the client
+PULSE = 0.1  # seconds between two looks whether a job is still wanted
 DRAIN = 5.0  # seconds that jobs have to end
 PYTHON_VERSION = ".".join(platform.python_version_tuple()[:2])
 TARKIT_VERSION = str(sys.modules["tarkit"].__version__)
@@ -100,35 +101,29 @@ def run_on_worker(
         )
     worker = get_worker()
     key = worker.get_current_task()
-    stderr = _Said()
-    processes: list[int | bytes] = []
-    guard = _guard()
-
-    def began(process: int | bytes) -> None:
-        processes.append(process)
-        guard.began(process)
-
-    def watch() -> None:
-        task = worker.state.tasks.get(key)
-        if task is None or task.state != "executing" or worker.status.name in ("closing", "closed", "failed"):
-            raise _Unwanted(f"the job of {job.value.text} was cancelled")
-
+    stderr = _JobStderr()
+    place = {"tmpdir": worker.local_directory, "directory": directory}
+    executor = LocalExecutor(1, timeout=timeout, relay=stderr.take, **place, guard=_guard())
     with _lock:
         _running[run] += 1
     try:
-        place = {"tmpdir": worker.local_directory, "directory": directory}
-        outcome = run_job(job, timeout, attempt, stderr.take, **place, watch=watch, began=began)
+        executor.submit(job, attempt)
+        while not (ended := executor.wait(PULSE)):
+            task = worker.state.tasks.get(key)
+            if task is None or task.state != "executing" or worker.status.name in ("closing", "closed", "failed"):
+                raise _Unwanted(f"the job of {job.value.text} was cancelled")
     finally:
-        guard.ended(processes)
+        executor.close()
         with _lock:
             _running[run] -= 1
             if not _running[run]:
                 del _running[run]
+    [(_, outcome)] = ended
     _read_output(job, outcome, stderr)
     return outcome, stderr.lines()
 
 
-def _read_output(job: ValueJob, outcome: JobOutcome, stderr: _Said) -> None:
+def _read_output(job: ValueJob, outcome: JobOutcome, stderr: _JobStderr) -> None:
     """Read the output of a job, to be sent; fail if it is too large."""
     if isinstance(outcome.output, TemporaryFile):
         outcome.output = outcome.output.read(0, STDOUT_LIMIT + 1)
@@ -152,7 +147,7 @@ async def wait_for_end(run: str) -> None:
         await asyncio.sleep(0.02)
 
 
-class _Said:
+class _JobStderr:
     """The lines that a job writes to stderr: the first and the last ones, if there are too many."""
 
     def __init__(self) -> None:

@@ -1,11 +1,11 @@
-"""The executor that runs jobs on this machine."""
+"""The executor that runs jobs on this machine; a worker of Dask has one for each of its jobs."""
 
 from __future__ import annotations
 
 import select
 from functools import partial
 
-from tarkit.jobs.calls import call_here
+from tarkit.jobs.calls import PickledCall, call_here
 from tarkit.jobs.engine import JobExecutor
 from tarkit.jobs.guard import ProcessGuard
 from tarkit.jobs.job import JobOutcome, Relay, RunWords, ValueJob
@@ -22,6 +22,8 @@ class LocalExecutor(JobExecutor):
         run: runs a command line of tarkit in a copy of this process, and returns its status.
         relay: called with each line that a job writes to stderr; for a call in this process those about its error.
         tmpdir: directory of temporary files.
+        directory: the working directory of jobs; None is that of this process.
+        guard: ends the jobs when this process is killed; by default one of its own.
     """
 
     def __init__(
@@ -32,20 +34,23 @@ class LocalExecutor(JobExecutor):
         run: RunWords | None = None,
         relay: Relay,
         tmpdir: str | None,
+        directory: str | None = None,
+        guard: ProcessGuard | None = None,
     ) -> None:
         self.slots = slots
-        self._begin = partial(RunningJob, timeout=timeout, relay=relay, tmpdir=tmpdir)
+        self._begin = partial(RunningJob, timeout=timeout, relay=relay, tmpdir=tmpdir, directory=directory)
         self._copies = Copies(run, self._descriptors)
         self._relay = relay
         self._poll = select.poll()
-        self._guard: ProcessGuard | None = None
+        self._guard = guard
+        self._owns_guard = guard is None
         self._running: list[RunningJob] = []
         self._ended: list[tuple[ValueJob, JobOutcome]] = []
 
     def submit(self, job: ValueJob, attempt: int) -> None:
-        """Begin a job. A call, if this process has other threads and cannot be copied, is done when this returns."""
+        """Begin a job. A call in this process, which has other threads and cannot be copied, is done on return."""
         copies = self._copies if may_fork() else None
-        if job.call is not None and copies is None:
+        if job.call is not None and copies is None and not isinstance(job.call, PickledCall):
             self._ended.append((job, call_here(job, attempt, self._relay)))
             return
         self._guard = self._guard or ProcessGuard()
@@ -79,5 +84,5 @@ class LocalExecutor(JobExecutor):
 
     def close(self) -> None:
         self.cancel()
-        if self._guard is not None:
+        if self._guard is not None and self._owns_guard:
             self._guard.close()

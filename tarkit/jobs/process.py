@@ -43,7 +43,6 @@ from tarkit.streams.tempfile import TemporaryFile
 
 LINE = 1 << 16  # bytes; a longer line of stderr is passed on in pieces
 PIPE = 1 << 20  # bytes that a pipe holds, at most
-PULSE = 0.1  # seconds between two calls of `watch`
 INTERVAL = 0.005  # seconds, where the system does not tell when a process ends
 
 
@@ -84,14 +83,14 @@ class RunningJob:
         self,
         job: ValueJob,
         poll: Any,
-        attempt: int = 1,
+        attempt: int,
         *,
-        timeout: float | None = None,
-        relay: Relay = lambda job, line: None,
-        tmpdir: str | None = None,
-        directory: str | None = None,
-        began: Callable[[int | bytes], object] = lambda process: None,
-        copies: Copies | None = None,
+        timeout: float | None,
+        relay: Relay,
+        tmpdir: str | None,
+        directory: str | None,
+        began: Callable[[int | bytes], object],
+        copies: Copies | None,
     ) -> None:
         self.job = job
         self.mark = new_mark()
@@ -332,34 +331,6 @@ def end_late(jobs: Sequence[RunningJob]) -> None:
         for job in late:
             job.fail(TIMED_OUT, "tarkit: timed out\n")
         end_jobs(late)
-
-
-def run_job(
-    job: ValueJob,
-    timeout: float | None = None,
-    attempt: int = 1,
-    relay: Relay = lambda job, line: None,
-    *,
-    watch: Callable[[], object] = lambda: None,
-    **settings: Any,
-) -> JobOutcome:
-    """Run a job to its end, in new processes, and return how it ended.
-
-    Args:
-        job, timeout, attempt, relay, settings: as for `RunningJob`.
-        watch: called several times a second while it runs; an exception ends the job.
-    """
-    poll = select.poll()
-    running = RunningJob(job, poll, attempt, timeout=timeout, relay=relay, **settings)
-    try:
-        while (outcome := running.advance()) is None:
-            watch()
-            poll.poll(1000 * running.patience(PULSE))
-            end_late([running])
-        return outcome
-    except BaseException:
-        end_jobs([running])
-        raise
 
 
 def _content_of(call: Callable[..., Any] | None, tmpdir: str | None) -> int:

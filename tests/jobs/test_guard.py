@@ -11,12 +11,12 @@ import pytest
 
 from tarkit.jobs.guard import ProcessGuard
 from tarkit.jobs.job import ValueJob
-from tarkit.jobs.process import run_job
 from tarkit.jobs.strays import marked_environment, new_mark
 from tarkit.jobs.values import Value
 from tarkit.streams.process import ForkedChild
 from tarkit.streams.tempfile import TemporaryFile
 from tests._tools import gone
+from tests.jobs.test_map_shards import run_job
 
 VALUE = Value("v", 0, "v", "v", "")
 
@@ -27,7 +27,7 @@ def test_jobs_run_without_it(here: Path) -> None:
     os.kill(guard._program.pid, signal.SIGKILL)
     assert guard._program.wait() == -signal.SIGKILL
     steps = (("bash", "-c", ":>first; echo done"), ("cat",))
-    outcome = run_job(ValueJob(VALUE, steps), began=guard.began)
+    outcome = run_job(ValueJob(VALUE, steps), guard=guard)
     assert outcome.status == 0
     assert isinstance(outcome.output, TemporaryFile)
     assert outcome.output.read(0, 99) == b"done\n"
@@ -71,9 +71,8 @@ def test_programs_that_are_missing() -> None:
     guard = ProcessGuard()
     with subprocess.Popen(["sleep", "600"], process_group=0) as running:
         guard.began(running.pid)
-        outcome = run_job(ValueJob(VALUE, (("no-such-program",),)), began=guard.began)
+        outcome = run_job(ValueJob(VALUE, (("no-such-program",),)), guard=guard)
         assert outcome.status == 127
-        guard.ended(())
         guard.close()
         assert running.wait() == -signal.SIGTERM
     assert gone(running.pid)

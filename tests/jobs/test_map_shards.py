@@ -16,8 +16,9 @@ import pytest
 
 import tarkit
 from tarkit.dataset import Dataset
-from tarkit.jobs.job import ValueJob
-from tarkit.jobs.process import run_job
+from tarkit.jobs.guard import ProcessGuard
+from tarkit.jobs.job import JobOutcome, ValueJob
+from tarkit.jobs.local import LocalExecutor
 from tarkit.jobs.values import Value
 from tarkit.streams.tempfile import TemporaryFile
 from tests._tools import each_row, gone, pid_in
@@ -134,8 +135,20 @@ def test_usage(output: str, expected: str, here: Path) -> None:
         tarkit.map_shards("in-*.tar", output, in_order)
 
 
-def test_run_job(here: Path) -> None:
-    """`run_job` runs a pickled job in new processes, whatever threads there are, and returns what it printed."""
+def run_job(job: ValueJob, timeout: float | None = None, guard: ProcessGuard | None = None) -> JobOutcome:
+    """Run a job, as on a worker of Dask."""
+    executor = LocalExecutor(1, timeout=timeout, relay=lambda job, line: None, tmpdir=None, guard=guard)
+    try:
+        executor.submit(job, 1)
+        while not (ended := executor.wait(9)):
+            pass
+        return ended[0][1]
+    finally:
+        executor.close()
+
+
+def test_a_job_in_new_processes(here: Path, with_thread: None) -> None:
+    """A pickled job runs in new processes, whatever threads there are, and what it printed is kept."""
     Path("in.tar").write_bytes(tar({"b.txt": b"2", "a.txt": b"1"}))
     value = Value("in.tar", 0, "in", "in.tar", ".")
     job = ValueJob(value, (("tarkit", "sort", "in.tar"), ("tarkit", "tsv", "-f", "txt")))
@@ -145,21 +158,6 @@ def test_run_job(here: Path) -> None:
     assert outcome.output.read(0, 99) == b"__key__\ttxt\na\t1\nb\t2\n"
     failed = run_job(ValueJob(value, (("bash", "-c", "echo x >&2; sleep 600"),)), timeout=0.3)
     assert (failed.status, failed.words(), failed.tail) == (124, "timed out", "x\ntarkit: timed out")
-
-
-def test_run_job_is_ended_by_an_exception(here: Path) -> None:
-    """When `run_job` is interrupted, what it started ends."""
-    started: list[int | bytes] = []
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_job(ValueJob(Value("v", 0, "v", "v", "."), (("sleep", "600"),)), began=started.append, watch=interrupt)
-    [_, pid] = started  # after the mark of the job
-    assert isinstance(pid, int)
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
 
 
 @pytest.mark.forks
