@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import accumulate
-from operator import eq
 from pathlib import Path
 
 import pytest
@@ -17,13 +14,12 @@ from tarkit.errors import TarkitError
 from tarkit.problems import Policy
 from tarkit.samples.groups import BatchFinder, EntryGroups, plain_groups
 from tarkit.samples.reader import SampleReader
-from tarkit.samples.sample import SampleBatch, TarSample, is_safe
-from tarkit.streams.ranges import HeldRange
+from tarkit.samples.sample import SampleBatch, TarSample, split_name
 from tarkit.streams.source import FileSource, StreamSource
-from tarkit.tar import block, fast, pax, reader
+from tarkit.tar import fast, pax, reader
 from tarkit.tar import header as headers
-from tarkit.tar.reader import HeaderSource, PlainSamples, ReadPlaces, TarReader, samples_of
-from tests._tools import MARKER, Peeked, counted, each_row, member, on_disk, stream, with_field
+from tarkit.tar.reader import HeaderSource, TarReader
+from tests._tools import MARKER, Peeked, counted, each_row, fd_of, member, on_disk, stream, with_field
 from tests.conftest import tarkit
 
 ROUNDS = int(os.environ.get("TARKIT_TESTS_ROUNDS", "1"))
@@ -33,55 +29,7 @@ POLICIES: list[dict[str, list[str]]] = [{}, {"allow": ["all"]}, {"skip": ["all"]
 
 compiled = pytest.mark.skipif(fast.scan is None, reason="the accelerator is not compiled, or TARKIT_PURE=1")
 
-Found = tuple[list[bytes], list[int], list[bytes], object]
 FAR = 1 << 40
-
-
-def as_found(samples: PlainSamples) -> Found:
-    """Return what is compared of plain samples."""
-    return samples.keys, list(samples.stops), samples.contents, samples.last
-
-
-def in_python(data: bytes, at: int, base: int, whole: int, field: bytes | None = None) -> Found | None:
-    """Return the plain samples at an offset of the data, found in Python."""
-    source = HeldRange("x", base, data)
-    batch, last = BatchFinder(source, field).collect(TarReader(source, base + at))
-    return batch and (list(batch.keys), list(batch.stops), list(batch.contents), last)  # type: ignore[return-value]
-
-
-def contents_in(data: bytes) -> ReadPlaces:
-    """Return what reads contents at offsets of these bytes."""
-    return lambda places: [data[at : at + size] for at, size in places]
-
-
-def in_c(data: bytes, at: int, base: int, whole: int, field: bytes | None = None) -> Found | None:
-    """Return the same, found by the accelerator."""
-    assert fast.scan is not None
-    found = fast.scan(data, base, -1, 0, base + at, whole, field, 0, FAR)
-    return found and as_found(samples_of(base + at, found, field and contents_in(data)))
-
-
-def samples_in_c(data: bytes, at: int, base: int, whole: int) -> list[tuple[bytes, list[reader.Raw]]]:
-    """Return the samples with their entries, found by the accelerator."""
-    assert fast.scan is not None
-    found = fast.scan(data, base, -1, 0, base + at, whole, None, 0, FAR)
-    samples = found and samples_of(base + at, found, None)
-    return list(zip(samples.keys, samples.rows(), strict=True)) if samples else []
-
-
-def in_file(
-    data: bytes, at: int, least: int = 0, most: int = FAR, whole: int = FAR, field: bytes | None = None
-) -> Found | None:
-    """Return the samples at an offset of the archive, found by the accelerator in a file; 10 bytes are before it."""
-    assert fast.scan is not None
-    with tempfile.TemporaryFile() as file:
-        file.write(bytes(10) + data)
-        file.flush()
-        found = fast.scan(b"", 0, file.fileno(), 10, at, whole, field, least, most)
-    return found and as_found(samples_of(at, found, field and contents_in(data)))
-
-
-each_finder = pytest.mark.parametrize("find", [in_python, pytest.param(in_c, marks=compiled)])
 
 
 @pytest.fixture
@@ -133,8 +81,8 @@ def singly(batches: Iterator[SampleBatch], field: bytes | None = None) -> Iterat
 
 
 def content_of(sample: TarSample, field: bytes) -> bytes:
-    """Return the content of the first entry whose field is that one in lower case."""
-    entry = next(each for each in sample.entries if each.name.lower().endswith(b"." + field))
+    """Return the content of the first entry of a field."""
+    entry = next(entry for entry in sample.entries if split_name(entry.name) == (sample.key, field))
     return sample.source.read(entry.data, entry.data + entry.size)
 
 
@@ -153,7 +101,7 @@ def groups(source: HeaderSource) -> list[object]:
 # ---- archives that are made at random
 
 NAMES = [
-    "a.x", "a.y", "a.z", "b.x", "b.y.z", "c.x", "README", ".x", "d/a.x", "d/a.y", "d.1/a.x", "e/", "../a.x",
+    "a.x", "a.X", "a.y", "a.z", "b.x", "b.y.z", "c.x", "README", ".x", "d/a.x", "d/a.y", "d.1/a.x", "e/", "../a.x",
     "/a.x", "a.", "é.x", "n" * 99 + ".x", "n" * 96 + ".x", "p" * 90 + "/" + "q" * 60 + ".x", "l" * 300 + ".x",
 ]  # fmt: skip
 RECORDS = [
@@ -241,77 +189,71 @@ def all_of(data: bytes, seed: int) -> Iterator[object]:
 # ---- the tests
 
 
-@compiled
-def test_it_is_used() -> None:
-    """Plain samples are found in C, which stops before one that is not plain."""
-    data = b"".join(member(f"{number}.{field}", b"abc") for number in range(3) for field in "yx") + member("README")
-    found = samples_in_c(data, 0, 1024, FAR)
-    assert [(key, [entry[:5] for entry in entries]) for key, entries in found] == [
-        (b"0", [(b"0.y", 1024, 1536, 3, 2048), (b"0.x", 2048, 2560, 3, 3072)]),
-        (b"1", [(b"1.y", 3072, 3584, 3, 4096), (b"1.x", 4096, 4608, 3, 5120)]),
-    ]
-    assert samples_in_c(data, 0, 0, 3000) == [], "the archive is shorter than its entries say"
-    assert [key for key, _ in samples_in_c(data[:-512] + member("3.x"), 0, 0, FAR)] == [b"0", b"1", b"2"]
+def lengths(source: FileSource | StreamSource, field: bytes | None = None) -> list[int]:
+    """Return the lengths of batches."""
+    return [len(batch.keys) for batch in SampleReader(source, Policy(), field=field).batches()]
 
 
-@each_finder
-def test_runs_are_used(find: Callable[..., Found | None]) -> None:
-    """A run has the keys and ends of the samples, and their last entry; it is bounded."""
-    data = b"".join(member(f"{number}.{field}", b"abc") for number in range(3) for field in "yx") + member("README")
-    last = b"1.x", 4096, 4608, 3, 5120, b"0", b"", -1
-    assert find(data, 0, 1024, FAR) == ([b"0", b"1"], [3072, 5120], [], last)
+@each_row("scan", [fast.scan, None])
+def test_it_is_used(scan: fast.Scan | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain samples come in long batches, up to one that is not plain; those of a file without a read for each."""
+    monkeypatch.setattr(reader, "scan", scan)
     many = b"".join(member(f"{number:05}.x") for number in range(3000)) + MARKER
-    assert len((find(many, 0, 0, FAR) or ((),))[0]) == 1024
-    for source in (on_disk(many), stream(many)):
-        lengths = [len(batch.keys) for batch in SampleReader(source, Policy()).batches()]
-        assert sum(length for length in lengths if length > 1) > 2900
-        assert max(lengths) <= 1024
+    for source in (on_disk, stream):
+        found = lengths(source(many))
+        assert sum(length for length in found if length > 1) > 2900
+        assert max(found) <= 1024
+    if scan is None:
+        return
+    large = b"".join(member(f"{number:03}.x", bytes(40_000)) for number in range(100)) + MARKER
+    small_first = b"".join(member(f"{n:03}.a") + member(f"{n:03}.x", bytes(40_000)) for n in range(100)) + MARKER
+    for data, field in ((large, None), (small_first, b"a")):
+        reads = counted(file := on_disk(data))
+        assert len(list(SampleReader(file, Policy()))) == 100
+        assert len(lengths(file, field)) < 20
+        assert len(reads) < 20
 
 
-@each_finder
-def test_runs_have_the_contents_of_a_field(find: Callable[..., Found | None]) -> None:
-    """A run with a field ends before a sample that does not have it in that spelling."""
-    names = ["0.x", "0.cls", "1.cls", "1.x", "2.CLS", "2.cls", "3.x", "3.cls.x", "4.cls", "5.x"]
-    data = b"".join(member(name, name.encode()) for name in names)
-    last = b"2.cls", 5120, 5632, 5, 6144, b"0", b"", -1
-    expected = [b"0", b"1", b"2"], [2048, 4096, 6144], [b"0.cls", b"1.cls", b"2.cls"], last
-    assert find(data, 0, 0, 1 << 40, b"cls") == expected
-    assert find(data, 6144, 0, 1 << 40, b"cls") is None
-    last = b"3.cls.x", 7168, 7680, 7, 8192, b"0", b"", -1
-    assert find(data, 6144, 0, 1 << 40, b"cls.x") == ([b"3"], [8192], [b"3.cls.x"], last)
-    assert find(data, 0, 0, 1 << 40, b"CLS") is None
-    empty = b"a.x", 0, 512, 0, 512, b"0", b"", -1
-    assert find(member("a.x") + member("b.x"), 0, 0, 1 << 40, b"x") == ([b"a"], [512], [b""], empty)
+@each_row("scan", [fast.scan, None])
+@each_row("source", [on_disk, stream])
+@each_row("field", [b"cls", b"cls.x", b"CLS", b"x"])
+def test_contents_of_a_field(
+    field: bytes, source: Callable[[bytes], FileSource], scan: fast.Scan | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches have the contents of the field of that spelling; a sample without it is in no such batch."""
+    monkeypatch.setattr(reader, "scan", scan)
+    names = ["0.x", "0.cls", "1.cls", "1.x", "2.CLS", "2.cls", "3.x", "3.cls.x", "4.cls.x", "5.CLS", "6.CLS"]
+    names += [f"{number}.{end}" for number in range(10, 80) for end in ("x", "cls", "cls.x", "CLS")]
+    data = b"".join(member(name, name.encode()) for name in names) + MARKER
+    found = [batch for batch in SampleReader(source(data), Policy(), field=field).batches() if batch.contents]
+    for batch in found:
+        assert list(batch.contents) == [b"%b.%b" % (key, field) for key in batch.keys]
+    assert sum(len(batch.keys) for batch in found) > 30
 
 
 @compiled
-def test_batches_in_files() -> None:
-    """Large samples are found without their entries, up to a small one, and to a length."""
-    sizes = [40_000, 33_000, 70_000, 5, 33_000, 40_000]
-    parts = [member(f"{number}.x", bytes(size)) + member(f"{number}.y") for number, size in enumerate(sizes)]
-    data = b"".join(parts) + MARKER
-    ends = [*accumulate(map(len, parts))]
-    last = b"1.y", ends[1] - 512, ends[1], 0, ends[1], b"0", b"", -1
-    assert in_file(data, 0, 1 << 15, 50_000) == ([b"0", b"1"], ends[:2], [], last)
-    assert in_file(data, 0, 1 << 15, 30_000) == in_file(data, 0, 1 << 17) != in_file(data, 0, 1 << 15)
-    assert (in_file(data, 0, 1 << 15) or [])[1] == ends[:4]
-    assert (in_file(data, ends[3]) or [])[1] == ends[4:5], "what follows the last one is the end"
-    assert in_file(data, 0, whole=41_000) is None
-    fields = [
-        member("a.x", bytes(40_000)) + member("a.Y") + member("a.y", b"a"),
-        member("b.y", bytes(4096)),
-        member("c.y", bytes(4097)),
-    ]
-    assert (in_file(b"".join(fields) + member("d.y"), 0, field=b"y") or [])[2] == [b"a", bytes(4096)], "c is too long"
-    assert in_file(b"".join(fields), 0, field=b"x") is None
-    many = b"".join(member(f"{number:03}.x", bytes(40_000)) for number in range(100)) + MARKER
-    assert len(list(SampleReader(on_disk(many), Policy()).batches())) < 20
-    small_first = b"".join(member(f"{n:03}.a") + member(f"{n:03}.x", bytes(40_000)) for n in range(100)) + MARKER
-    for each in (many, small_first):
-        reads = counted(source := on_disk(each))
-        assert len(list(SampleReader(source, Policy()))) == 100
-        assert len(list(SampleReader(source, Policy(), field=b"a" if each is small_first else None).batches())) < 20
-        assert len(reads) < 20
+def test_arguments() -> None:
+    """Positions outside of the data are no samples, and other types are errors."""
+    data, scan = member("a.x") + member("b.x"), fast.scan
+    assert scan is not None
+    file = on_disk(data)
+    for at in (-1, -(1 << 62), 513, 1024, 1025, 1 << 62):
+        assert scan(data, 0, -1, 0, at, FAR, None, 0, FAR) is None
+        assert scan(data, 1 << 61, -1, 0, (1 << 61) + at, 1 << 62, None, 0, FAR) is None
+        assert scan(b"", 0, fd_of(file), 0, at, FAR, None, 0, FAR) is None
+    assert scan(b"", 0, -1, 0, 0, 0, None, 0, FAR) is None
+    for fd in (-1, 1 << 20):
+        assert scan(b"", 0, fd, 0, 0, FAR, None, 0, FAR) is None
+    for seed in range(60 * ROUNDS):  # any block, in memory and in a file
+        odd = odd_archive(seed)
+        file = on_disk(odd)
+        for at in range(0, len(odd), 512):
+            for field in (None, b"a"):
+                found = scan(odd, 0, -1, 0, at, FAR, field, 0, FAR)
+                assert found == scan(b"", 0, fd_of(file), 0, at, FAR, field, 0, FAR)
+    for wrong in ("text", 0, 0), (data, "0", 0), (data, 0, "0"):
+        with pytest.raises(TypeError):
+            scan(wrong[0], wrong[1], -1, 0, wrong[2], FAR, None, 0, FAR)  # type: ignore[arg-type]
 
 
 @each_row("data", [
@@ -334,44 +276,6 @@ def test_entries_are_read_a_few_times(data: bytes, monkeypatch: pytest.MonkeyPat
     batches = SampleReader(on_disk(data), Policy(allow=["scattered-sample"])).batches()
     count = sum(len(sample.entries) for sample in singly(batches))
     assert len(seen) < 3.2 * count
-
-
-@compiled
-@each_row("begin", range(0, 200 * ROUNDS, 100))
-def test_a_run_has_the_samples(begin: int) -> None:
-    """In C it has the samples of the plain loop, up to a name that is not safe. In Python it begins like that."""
-    for seed in range(begin, begin + 100):
-        data = odd_archive(seed)
-        for at in range(0, len(data), 512):
-            found = samples_in_c(data, at, 7, FAR)
-            keys, stops, _, last = in_c(data, at, 7, FAR) or ([], [], [], None)
-            assert all(block.SLASH not in key or is_safe(entries[0][0]) for key, entries in found)
-            assert [*zip(keys, stops, strict=True)] == [(key, entries[-1][4]) for key, entries in found]
-            assert last == (found[-1][1][-1] if keys else None)
-            assert in_file(data, at) == in_c(data, at, 0, FAR)
-            assert in_file(data, at, field=b"a") == in_c(data, at, 0, FAR, b"a")
-            more = in_python(data, at, 7, FAR) or ([], [], [], None)
-            assert len(more[0]) >= len(keys) - 1, "it needs the next entry, and not only its header"
-            assert all(map(eq, zip(*more[:2], strict=True), zip(keys, stops, strict=True)))
-            assert len(more[0]) != len(keys) or more[3] == last
-
-
-@compiled
-def test_arguments() -> None:
-    """Positions outside of the data are no samples, and other types are errors."""
-    data = member("a.x") + member("b.x")
-    for at in (-1, -(1 << 62), 513, 1024, 1025, 1 << 62):
-        assert in_c(data, at, 0, FAR) is None
-        assert in_c(data, at, 1 << 61, 1 << 62) is None
-        assert in_file(data, at) is None
-    assert in_c(b"", 0, 0, 0) is None
-    assert in_file(b"", 0) is None
-    assert fast.scan is not None
-    for fd in (-1, 1 << 20):
-        assert fast.scan(b"", 0, fd, 0, 0, FAR, None, 0, FAR) is None
-    for wrong in ("text", 0, 0), (data, "0", 0), (data, 0, "0"):
-        with pytest.raises(TypeError):
-            fast.scan(wrong[0], wrong[1], -1, 0, wrong[2], FAR, None, 0, FAR)  # type: ignore[arg-type]
 
 
 @compiled
