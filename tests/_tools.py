@@ -168,6 +168,20 @@ class Chunks(ByteReader):
         self.closes += 1
 
 
+class MemorySource:
+    """A source of bytes, which counts how many are read."""
+
+    name, seekable = "x.tar", True
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.count = 0
+
+    def read(self, start: int, stop: int) -> bytes:
+        self.count += stop - start
+        return self.data[start:stop]
+
+
 class Peeked:
     """A source for `tar.reader`: bytes in memory, of which a peek returns at least `ahead`; a stream hides its size."""
 

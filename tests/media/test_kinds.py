@@ -18,7 +18,7 @@ from tarkit.media import headers, kinds
 from tarkit.media import headers as arrays
 from tarkit.samples.items import Item, Payload, describe
 from tarkit.samples.items_text import about_words
-from tests._tools import each_row
+from tests._tools import MemorySource, each_row
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 640, 480) + b"\x08\2\0\0\0"
 GIF = b"GIF89a" + struct.pack("<HH", 30, 20)
@@ -339,23 +339,9 @@ def test_safetensors() -> None:
         assert arrays.safetensors(reader(bad), len(bad)) is None
 
 
-class CountingSource:
-    """A source of bytes that counts how many are read."""
-
-    name, seekable = "x.tar", True
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.count = 0
-
-    def read(self, start: int, stop: int) -> bytes:
-        self.count += stop - start
-        return self.data[start:stop]
-
-
 def seen(data: bytes, field: bytes = b"x", reach: int | None = None) -> tuple[Item, int]:
     """Return the item with its description, and how many bytes were read for it."""
-    source = CountingSource(data)
+    source = MemorySource(data)
     payload = Payload(source, 0, len(data), len(data) if reach is None else reach)  # type: ignore[arg-type]
     return describe(Item(b"a." + field, field, len(data), ""), payload), source.count
 

@@ -9,18 +9,16 @@ import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
 import webdataset as wds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarkit.errors import Problem, TarkitError, Unsupported
-from tarkit.streams import source as sources
-from tarkit.streams.source import FileSource, StreamSource
+from tarkit.errors import Problem, TarkitError
+from tarkit.streams.source import FileSource
 from tarkit.tar import block as b
 from tarkit.tar import header, pax
 from tarkit.tar.reader import Entry, HeaderSource, TarReader, find_header
-from tests._tools import MARKER, SOURCES, Peeked, archive, counted, each_row, member, on_disk, stream, with_field
+from tests._tools import MARKER, SOURCES, Peeked, counted, each_row, member, on_disk, stream, with_field
 from tests.conftest import tar
 
 DATA = Path(__file__).parents[1] / "data"
@@ -94,43 +92,12 @@ def test_golden(name: str, source: Callable[[bytes], HeaderSource]) -> None:
     assert data[ends[-1] :].count(0) == len(data) - ends[-1]
 
 
-@pytest.mark.parametrize("name", ["gnu-gnu-long.tar", "gnu-pax-long.tar", "gnu-sparse-old.tar", "go-pax.tar"])
-def test_golden_with_small_buffers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sources whose windows are smaller than an extension header enlarge them."""
-    monkeypatch.setattr(sources.WindowSource, "ahead", (512, 700, 1100, 1536))
-    monkeypatch.setattr(sources, "CHUNK", 600)
-    monkeypatch.setattr(sources, "HELD", 1200)
-    data = (DATA / name).read_bytes()
-    assert listed(ReadResult(on_disk(data)).entries) == EXPECTED[name]
-    assert listed(ReadResult(on_disk(b"before" + data, offset=6)).entries) == EXPECTED[name]
-    for step in (511, 512, 600, 1 << 20):
-        assert listed(released(stream(data, step))) == EXPECTED[name]
-
-
-def released(source: StreamSource) -> list[Entry]:
-    """Return the entries of a stream that is released after each of them."""
-    entries = []
-    for entry in TarReader(source):
-        entries.append(entry)
-        source.release(entry.start)
-    return entries
-
-
 def test_links() -> None:
     """Short and long targets of links are read in each encoding."""
     for name in ("gnu-gnu-long.tar", "gnu-pax-long.tar", "bsdtar-pax-long.tar", "bsdtar-gnutar-long.tar"):
         links = {entry.name: entry.link for entry in TarReader(Peeked((DATA / name).read_bytes())) if entry.link}
         target = b"s" * 149 + b"/" + b"n" * 146 + b".jpg"
         assert links == {b"soft.jpg": target, b"s" * 149 + b"/z.jpg": target}, name
-
-
-def test_volumes() -> None:
-    """The first volume of an archive is truncated, and the second is not supported."""
-    first = ReadResult(on_disk((DATA / "gnu-multivolume-1.tar").read_bytes()))
-    assert (listed(first.entries), first.problem) == ([], "truncated")
-    second = ReadResult(on_disk((DATA / "gnu-multivolume-2.tar").read_bytes()))
-    assert isinstance(second.error, Unsupported)
-    assert second.error.hint
 
 
 # ---- sizes and the payload
@@ -635,16 +602,3 @@ def test_messages() -> None:
     assert str(ReadResult(on_disk(b"PK\3\4" * 200)).error) == (
         "x.tar: at 0: this is not a tar archive: bad checksum in the first header [bad-header]"
     )
-
-
-def test_a_file_that_grows_or_shrinks(tmp_path: Path) -> None:
-    """A file has the size it had when it was opened; a shorter one is an error."""
-    path = tmp_path / "x.tar"
-    path.write_bytes(archive({"a.txt": b"x", "b.txt": b"y" * 4_000_000, "c.txt": b"z"}))
-    source = FileSource(os.open(path, os.O_RDONLY), "x.tar")
-    reader = iter(TarReader(source))
-    next(reader)
-    os.truncate(path, 1_000_000)
-    with pytest.raises(Problem) as error:
-        list(reader)
-    assert error.value.name in ("truncated", "no-end-marker")

@@ -12,21 +12,9 @@ import pytest
 
 from tarkit.samples.items import Item, Payload, describe
 from tarkit.views.arrays import SIDE, Sketch, sketch
-from tests._tools import each_row
+from tests._tools import MemorySource, each_row
 
 numpy = pytest.importorskip("numpy", reason="numpy is not installed")
-
-
-class MemorySource:
-    """A source of bytes."""
-
-    name, seekable = "x.tar", True
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def read(self, start: int, stop: int) -> bytes:
-        return self.data[start:stop]
 
 
 def item(array: Any, reach: int | None = None) -> Item:

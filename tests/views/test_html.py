@@ -20,7 +20,7 @@ from tarkit.views import html as pages
 from tarkit.views import pictures
 from tarkit.views.cards import class_bars, size_charts
 from tests import _browser
-from tests._tools import happens, program
+from tests._tools import MemorySource, happens, program
 
 VOID = {"meta", "input", "img", "link", "br"}  # elements without an end
 ATTACK = (
@@ -62,18 +62,6 @@ class Tree(HTMLParser):
     def attributes(self, tag: str) -> list[dict[str, str | None]]:
         """Return the attributes of each tag of this name."""
         return [attributes for each, attributes in self.tags if each == tag]
-
-
-class MemorySource:
-    """A source of bytes."""
-
-    name, seekable = "x.tar", True
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def read(self, start: int, stop: int) -> bytes:
-        return self.data[start:stop]
 
 
 def picture(field: bytes, kind: str, data: bytes) -> Item:

@@ -18,7 +18,7 @@ from tarkit.cli import screen
 from tarkit.samples.items import Item, Payload, SampleItems
 from tarkit.views import pictures, terminal
 from tarkit.views.terminal import Cell, Colors, Drawn, Graphics, PictureRows
-from tests._tools import each_row
+from tests._tools import MemorySource, each_row
 
 Images = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 
@@ -192,18 +192,6 @@ def test_sixel() -> None:
 
 
 # ---- thumbnails
-
-
-class MemorySource:
-    """A source of bytes."""
-
-    name, seekable = "x.tar", True
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def read(self, start: int, stop: int) -> bytes:
-        return self.data[start:stop]
 
 
 def item(image: Any, format: str, **settings: Any) -> Item:
