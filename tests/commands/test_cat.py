@@ -11,7 +11,7 @@ import stat
 import tarfile
 import zlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -20,7 +20,7 @@ from tarkit.samples import reader
 from tarkit.streams import source
 from tests._feeds import in_turn
 from tests._tools import each_row
-from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, body, each_feed, entries, keys, pick, tar
+from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, body, each_feed, entries, keys, pairs, pick, tar
 
 DATA = Path(__file__).parents[1] / "data"
 GOLDEN = sorted(path for path in DATA.glob("*.tar") if "multivolume" not in path.name)
@@ -52,34 +52,22 @@ def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- whole archives
 
 
-@each_row(("path", "feed"), in_turn(GOLDEN, 0))
-def test_a_whole_archive_is_copied_unchanged(path: Path, run: Run, feed: Feed) -> None:
-    """cat of one whole archive is that archive to the last byte, by any writer."""
-    Path("in.tar").write_bytes(path.read_bytes())
-    assert run("cat", feed("in.tar")).stdout == path.read_bytes()
+ENDS = [1024, 1536, 10240 - 7680 % 10240, 70_144, 1_000_448]
+WHOLE = [*(path.read_bytes() for path in GOLDEN), *(tar(ABC)[:7680] + bytes(zeros) for zeros in ENDS)]
 
 
-@each_row("zeros", [1024, 1536, 10240 - 7680 % 10240, 70_144, 1_000_448])
-def test_the_end_keeps_its_length(zeros: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """The output ends with as many zeros as the single input."""
-    for feed in feeds:
-        data = tar(ABC)[:7680] + bytes(zeros)
-        assert run("cat", feed(archive(data))).stdout == data
+@each_row(("data", "feed"), in_turn([*WHOLE, tar({}), bytes(1024)], 0))
+def test_a_whole_archive_is_copied_unchanged(data: bytes, run: Run, archive: Archive, feed: Feed) -> None:
+    """cat of one whole archive is that archive to the last byte, by any writer, with any length of its end."""
+    assert run("cat", feed(archive(data))).stdout == data
 
 
 @each_feed
-def test_archive_without_entries(run: Run, archive: Archive, feed: Feed) -> None:
-    """An archive without entries is no error."""
-    assert run("cat", feed(archive({}))).stdout == tar({})
-    assert run("cat", feed(archive(bytes(1024)))).stdout == bytes(1024)
-    assert run("cat", feed(archive(bytes(1024))), "--match", "x").stdout == tar({})
-
-
-@each_feed
-def test_names_that_are_no_utf8(run: Run, archive: Archive, feed: Feed) -> None:
-    """Names that are no UTF-8 are selected and copied unchanged."""
+def test_selected_samples(run: Run, archive: Archive, feed: Feed) -> None:
+    """Names that are no UTF-8 are selected and copied unchanged; an archive without entries is no error."""
     members: dict[str, Content] = {"\udce9.jpg": b"1", "\udcff/\n.jpg": b"2", "é.jpg": b"3"}
     assert run("cat", feed(archive(members)), "--match", "\udcff|é").stdout == tar([*members.items()][1:])
+    assert run("cat", feed(archive(bytes(1024))), "--match", "x").stdout == tar({})
 
 
 # ---- entries without key
@@ -670,25 +658,6 @@ def test_bytes_without_an_entry_are_an_error(
     assert not [*Path.cwd().glob("o*")]
 
 
-@each_feed
-def test_zero_bytes_may_be_an_archive(run: Run, archive: Archive, feed: Feed) -> None:
-    """Zero bytes, an archive without entries, and a complete entry that is skipped are archives."""
-    word = feed(archive(b""))
-    assert run("cat", word, "--allow", "no-end-marker").stdout == tar({})
-    assert run("cat", feed(archive(bytes(1024))), "--skip", "all").stdout == bytes(1024)
-    assert run("cat", feed(archive(tar({"a.x": b"1"})[:1024])), "--skip", "all").stdout == tar({})
-    assert run("cat", feed(archive(bytes(1024) + tar(ABC))), "--allow", "trailing-data").stdout == tar(ABC)
-    assert run("cat", feed(archive(b"x" * 512 + tar(ABC))), "--allow", "bad-header").stdout == tar(ABC)
-
-
-def test_a_name_takes_precedence_over_all(run: Run, archive: Archive) -> None:
-    """If `all` is skipped and a name allowed, or the reverse, the name takes precedence."""
-    word = archive(BACK)
-    assert run("cat", word, "--skip", "all", "--allow", "scattered-sample").stdout == tar(BACK)
-    assert run("cat", word, "--allow", "all", "--skip", "scattered-sample").stdout == tar([BACK[0], BACK[1], BACK[3]])
-    assert run("cat", word, "--skip", "truncated,scattered-sample").stdout == tar([BACK[0], BACK[1], BACK[3]])
-
-
 PAIRS = [
     # the bytes of an archive, options, the expected entries or message
     (X + b"garbage" * 200, "--allow trailing-data", "at 10240: bad checksum in the header at the start [bad-header]"),
@@ -717,6 +686,15 @@ PAIRS = [
     (tar(TWICE)[:2560], "--allow duplicate-entry,no-end-marker", "at 2560: the input ends inside 'a.jpg', which needs"),
     (tar(TWICE)[:3072], "--allow duplicate-entry,no-end-marker", TWICE[:3]),
     (tar(TWICE)[:3072], "--skip duplicate-entry --allow no-end-marker", []),
+    # a name takes precedence over all
+    (tar(BACK), "--skip all --allow scattered-sample", BACK),
+    (tar(BACK), "--allow all --skip scattered-sample", [BACK[0], BACK[1], BACK[3]]),
+    (tar(BACK), "--skip truncated,scattered-sample", [BACK[0], BACK[1], BACK[3]]),
+    # zero bytes, an archive without entries, and a whole entry that is skipped are archives
+    (b"", "--allow no-end-marker", []),
+    (tar({"a.x": b"1"})[:1024], "--skip all", []),
+    (bytes(1024) + tar(ABC), "--allow trailing-data", pick(ABC, "a b c")),
+    (b"x" * 512 + tar(ABC), "--allow bad-header", pick(ABC, "a b c")),
 ]  # fmt: skip
 
 
@@ -830,41 +808,6 @@ def test_repeated_keys(run: Run, archive: Archive) -> None:
 
 
 @each_feed
-def test_repeated_keys_in_the_output(run: Run, archive: Archive, feed: Feed) -> None:
-    """Only samples in the output have repeated keys; neighbours with one key are a joined sample only."""
-    one = feed(archive({"a.x": b"1", "b.x": b"2", "c.x": b"3"}, "1.tar"))
-    two = feed(archive({"c.y": b"4", "b.x": b"5", "d.x": b"6"}, "2.tar"))
-    assert keys(run("cat", one, two, "--match", "[ad]").stdout) == "a d"
-    ran = run("cat", one, two, exit=1)
-    joined = f"tarkit: {two}: at 0: the sample before it in the output has the same key 'c' [joined-sample]"
-    assert ran.lines[0] == joined
-    ran = run("cat", one, two, "--allow", "joined-sample", exit=1)
-    assert ran.lines[0] == f"tarkit: {two}: at 1024: the key 'b' is already in the output [repeated-key]"
-    out = run("cat", one, two, "--allow", "joined-sample", "--skip", "repeated-key").stdout
-    assert [name for name, _ in entries(out)] == ["a.x", "b.x", "c.x", "c.y", "d.x"]
-    ran = run("cat", one, two, "-m", "2", exit=1)  # a c b b
-    assert ran.lines[0].endswith("the sample before it in the output has the same key 'b' [joined-sample]")
-
-
-@each_feed
-def test_entries_without_key_do_not_separate_samples(run: Run, archive: Archive, feed: Feed) -> None:
-    """Samples with one key are neighbours even if an archive without samples is between them."""
-    words = [feed(archive({"a.x": b"1"}, "1.tar")), feed(archive({"README": b""}, "2.tar"))]
-    words.append(feed(archive({"a.y": b"2"}, "3.tar")))
-    said = run("cat", *words, exit=1).lines[0]
-    assert said.startswith(f"tarkit: {words[2]}: at 0: the sample before it in the output has the same key 'a'")
-
-
-@each_feed
-def test_an_allowed_scattered_key(run: Run, archive: Archive, feed: Feed) -> None:
-    """A scattered key that is allowed in one input is not a repeated key."""
-    words = [feed(archive(BACK, "1.tar")), feed(archive({"x.x": b""}, "2.tar"))]
-    ran = run("cat", *words, "--allow", "scattered-sample")
-    assert ran.stdout == tar([*BACK, ("x.x", b"")])
-    assert [line.rpartition(" ")[2] for line in ran.lines] == ["[scattered-sample]"]
-
-
-@each_feed
 def test_the_hint_for_a_scattered_sample(run: Run, archive: Archive, feed: Feed) -> None:
     """The hint for scattered parts with different fields is to sort, for parts with equal fields to change keys.
 
@@ -894,17 +837,6 @@ def _scattered(lines: list[str]) -> str:
     return next(line for line in lines if line.endswith("[scattered-sample]"))
 
 
-def test_new_keys_are_checked(run: Run, archive: Archive) -> None:
-    """With --rekey the new keys must differ, not the old ones."""
-    members: dict[str, Content] = {"a.x": b"1", "b.x": b"2"}
-    words = [archive(members, "1.tar"), archive(members, "2.tar")]
-    ran = run("cat", *words, "--rekey", "{index}/{key}")
-    assert (keys(ran.stdout), ran.stderr) == ("0/a 1/b 2/a 3/b", "")
-    ran = run("cat", *words, "--rekey", "n/{key}", exit=1)
-    assert ran.lines[0] == f"tarkit: {words[1]}: at 0: the key 'n/a' is already in the output [repeated-key]"
-    assert keys(run("cat", *words, "--rekey", "n/{key}", "--skip", "repeated-key").stdout) == "n/a n/b"
-
-
 @each_feed
 def test_unsafe_names(run: Run, archive: Archive, feed: Feed) -> None:
     """Names that lead out of the directory are a warning; --allow is silent, --skip drops the sample."""
@@ -922,6 +854,48 @@ def test_unsafe_names(run: Run, archive: Archive, feed: Feed) -> None:
     data = tar({"q" * 120 + ".x": b"1"}, PAX).replace(b"=" + b"q" * 120, b"=" + b"q" * 60 + b"\0" + b"q" * 59)
     assert "\\x00" in run("cat", feed(archive(data))).lines[0]
     assert run("cat", feed("in.tar"), "--skip", "unsafe-name").stdout == tar({})
+
+
+ONE = {"a.x": b"1", "b.x": b"2", "c.x": b"3"}
+TWO = {"c.y": b"4", "b.x": b"5", "d.x": b"6"}
+SAME = {"a.x": b"1", "b.x": b"2"}
+PICTURES = [{"a.jpg": b"1", "b.jpg": b"2"}, {"b.jpg": b"3", "b.cls": b"4", "c.jpg": b"5"}]
+JOIN = "--allow joined-sample,repeated-key"
+BEFORE = "the sample before it in the output has the same key"
+EQUAL_KEYS: list[tuple[list[Any], str, str]] = [
+    # inputs, options, and the names in the output, or the message
+    ([ONE, TWO], "--match [ad]", "a.x d.x"),  # only samples in the output have repeated keys
+    ([ONE, TWO], "", f"{{1}}: at 0: {BEFORE} 'c' [joined-sample]"),
+    ([ONE, TWO], "--allow joined-sample", "{1}: at 1024: the key 'b' is already in the output [repeated-key]"),
+    ([ONE, TWO], "--allow joined-sample --skip repeated-key", "a.x b.x c.x c.y d.x"),
+    ([ONE, TWO], "-m 2", f"{{1}}: at 1024: {BEFORE} 'b' [joined-sample]"),  # a c b b
+    ([{"a.x": b"1"}, {"README": b""}, {"a.y": b"2"}], "", f"{{2}}: at 0: {BEFORE} 'a' [joined-sample]"),
+    ([BACK, {"x.x": b""}], "--allow scattered-sample", "a.jpg b.jpg a.json c.jpg x.x"),
+    ([SAME, SAME], "--rekey {index}/{key}", "0/a.x 1/b.x 2/a.x 3/b.x"),  # the new keys must differ, not the old ones
+    ([SAME, SAME], "--rekey n/{key}", "{1}: at 0: the key 'n/a' is already in the output [repeated-key]"),
+    ([SAME, SAME], "--rekey n/{key} --skip repeated-key", "n/a.x n/b.x"),
+    (PICTURES, JOIN, "{1}: at 0: 'b.jpg' is in both samples that are joined [duplicate-entry]"),
+    (PICTURES, f"{JOIN} --allow duplicate-entry", "a.jpg b.jpg b.jpg b.cls c.jpg"),
+    (PICTURES, f"{JOIN} --skip duplicate-entry", "a.jpg c.jpg"),
+    (PICTURES, f"{JOIN} --drop jpg", "b.cls"),
+]
+
+
+@each_row(("inputs", "options", "expected"), EQUAL_KEYS)
+def test_equal_keys(
+    inputs: list[Any], options: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]
+) -> None:
+    """Equal keys of several inputs: neighbours would be one sample, others a repeated key."""
+    for feed in feeds:
+        words = [feed(archive(members, f"{number}.tar")) for number, members in enumerate(inputs)]
+        ran = run("cat", *words, *options.split(), exit="[" in expected and "match" not in options)
+        if ran.status:
+            said = [line for line in ran.lines if not line.startswith("tarkit: warning")]
+            assert said[0] == f"tarkit: {expected.format(*words)}"
+        else:
+            assert [name for name, _ in entries(ran.stdout)] == expected.split()
+            rest = iter([content for members in inputs for _, content in pairs(members)])
+            assert all(content in rest for _, content in entries(ran.stdout)), "contents in the order of the inputs"
 
 
 COMMENT = {"comment": "3f2a"}
@@ -953,21 +927,6 @@ def test_links_are_kept_in_a_whole_archive(run: Run, archive: Archive, feed: Fee
     assert "[unmovable-entry]" in run("cat", word, "--match", ".", exit=1).stderr
     within = [LINKS[0], LINKS[1], LINKS[3], LINKS[4]]
     assert run("cat", feed(archive(within)), "--match", ".").stdout == tar(within)
-
-
-@each_feed
-def test_joined_on_purpose(run: Run, archive: Archive, feed: Feed) -> None:
-    """--allow joined-sample joins neighbours; fields that are in both are duplicate entries."""
-    one = feed(archive({"a.jpg": b"1", "b.jpg": b"2"}, "1.tar"))
-    two = feed(archive({"b.jpg": b"3", "b.cls": b"4", "c.jpg": b"5"}, "2.tar"))
-    options = ("--allow", "joined-sample,repeated-key")
-    ran = run("cat", one, two, *options, exit=1)
-    assert ran.lines[0] == f"tarkit: {two}: at 0: 'b.jpg' is in both samples that are joined [duplicate-entry]"
-    out = run("cat", one, two, *options, "--allow", "duplicate-entry", "--report", "r.json").stdout
-    assert [name for name, _ in entries(out)] == ["a.jpg", "b.jpg", "b.jpg", "b.cls", "c.jpg"]
-    assert json.loads(Path("r.json").read_text())["samples"] == 3
-    assert keys(run("cat", one, two, *options, "--skip", "duplicate-entry").stdout) == "a c"
-    assert run("cat", one, two, *options, "--drop", "jpg").stdout == tar({"b.cls": b"4"})
 
 
 @each_feed
