@@ -373,10 +373,11 @@ def test_force(run: Run, archive: Archive) -> None:
     for number in (0, 2, 7):
         Path(f"out-{number}.tar").write_text("old")
     Path("out-x.tar").write_text("not ours")
+    os.symlink("nowhere", "out-1.tar")
     post = "ls out-*.tar | tr '\\n' ' ' >> seen; echo >> seen"
     ran = run("-v", "split", word, "-c", "5", "-o", "out-%d.tar", "--force", "--post", post)
     assert Path("seen").read_text().split("\n") == [
-        "out-0.tar out-2.tar out-7.tar out-x.tar ",
+        "out-0.tar out-1.tar out-2.tar out-7.tar out-x.tar ",
         "out-0.tar out-1.tar out-2.tar out-7.tar out-x.tar ",
         "",
     ]
@@ -386,29 +387,26 @@ def test_force(run: Run, archive: Archive) -> None:
     assert f"tarkit: out-7.tar: {REMOVED}" in ran.lines
 
 
-def test_force_says_what_it_removes(run: Run, archive: Archive) -> None:
-    """Removed shards are printed in one line for all series, with -v in one line each; not with -q."""
-    word = archive(TEN)
-    for option, said in (
-        ((), [f"tarkit: out-4.tar and 2 more: {REMOVED}"]),
-        (("-v",), [f"tarkit: out-{number}.tar: {REMOVED}" for number in (4, 5, 9)]),
-        (("-q",), []),
-    ):
-        for number in (1, 4, 5, 9):
-            Path(f"out-{number}.tar").write_text("old")
-        ran = run("split", word, "-c", "3", "-o", "out-%d.tar", "--force", *option)
-        assert [line for line in ran.lines if "removed" in line] == said
-        assert shards() == numbered("0 1 2", "3 4 5", "6 7 8", "9")
-    assert run("split", word, "-c", "3", "-o", "out-%d.tar", "--force").lines == []
+FORCE = [
+    # the numbers of old shards, options, the new shards, and those that are said to be removed
+    ("1 4 5 9", "-c 3", ["0 1 2", "3 4 5", "6 7 8", "9"], ["out-4.tar and 2 more"]),
+    ("1 4 5 9", "-c 3 -v", ["0 1 2", "3 4 5", "6 7 8", "9"], ["out-4.tar", "out-5.tar", "out-9.tar"]),
+    ("1 4 5 9", "-c 3 -q", ["0 1 2", "3 4 5", "6 7 8", "9"], []),
+    ("", "-c 3", ["0 1 2", "3 4 5", "6 7 8", "9"], []),
+    ("0 1 2 3 7", "-c 5 --start 2", ["old0", "old1", "0 1 2 3 4", "5 6 7 8 9"], ["out-7.tar"]),
+]
 
 
-def test_force_leaves_what_is_before_the_start(run: Run, archive: Archive) -> None:
-    """Shards with numbers below --start are kept; those from --start on are replaced or removed."""
-    word = archive(TEN)
-    for number in (0, 1, 2, 3, 7):
+@each_row(("old", "options", "new", "removed"), FORCE)
+def test_force_says_what_it_removes(
+    old: str, options: str, new: list[str], removed: list[str], run: Run, archive: Archive
+) -> None:
+    """Removed shards are printed in one line, with -v in one line each; those with numbers below --start are kept."""
+    for number in old.split():
         Path(f"out-{number}.tar").write_bytes(tar({f"old{number}.x": b""}))
-    run("split", word, "-c", "5", "-o", "out-%d.tar", "--force", "--start", "2")
-    assert shards() == numbered("old0", "old1", "0 1 2 3 4", "5 6 7 8 9")
+    ran = run("split", archive(TEN), *options.split(), "-o", "out-%d.tar", "--force")
+    assert [line for line in ran.lines if "removed" in line] == [f"tarkit: {name}: {REMOVED}" for name in removed]
+    assert shards() == numbered(*new)
 
 
 @each_feed
@@ -433,13 +431,6 @@ def test_an_input_is_never_overwritten(option: str, run: Run, archive: Archive) 
     if refused == 2:
         assert ran.lines[0] == "tarkit: stdin is an input, and has a name that the shards may get"
     assert Path("out-0.tar").read_bytes() == tar(TEN)
-
-
-def test_force_over_a_link_that_leads_nowhere(run: Run, archive: Archive) -> None:
-    """A broken link with the name of a shard is replaced."""
-    os.symlink("nowhere", "out-5.tar")
-    run("split", archive(TEN), "-c", "5", "-o", "out-%d.tar", "--force")
-    assert shards() == numbered("0 1 2 3 4", "5 6 7 8 9")
 
 
 # ---- failures
