@@ -59,12 +59,6 @@ def test_the_key_in_all_forms_of_a_sample(archive: Archive) -> None:
             assert "__key__" not in dict(found[0])
 
 
-def test_a_field_with_the_name_of_the_key() -> None:
-    """Such a field of a foreign archive is found by its name, as all are."""
-    sample = one({"a.__key__": b"content"})
-    assert (sample["__key__"], sample.key, dict(sample)) == (b"content", "a", {"__key__": b"content"})
-
-
 def test_keys_of_records_can_be_copied(archive: Archive) -> None:
     """A dict of a loader is a dict: copied, pickled, merged; without `__key__` it has no key."""
     [record] = tarkit.loader(archive({"a.x": b"1"}))
@@ -104,25 +98,30 @@ def test_a_mapping(archive: Archive) -> None:
         sample["x"] = b"2"  # type: ignore[index]
     with pytest.raises(AttributeError):
         sample.key = "b"  # type: ignore[misc]
-
-
-def test_what_is_handed_out_cannot_change_the_sample() -> None:
-    """Neither its views nor its sizes can change the sample."""
-    sample = one({"a.x": b"1"})
     with pytest.raises((TypeError, AttributeError)):
         sample.items().mapping["x"] = b"2"  # type: ignore[index]
     sample.sizes["x"] = 9
-    assert (dict(sample), sample.sizes) == ({"x": b"1"}, {"x": 1})
+    assert (sample["x"], sample.sizes["x"]) == (b"1", 1), "what is handed out cannot change the sample"
 
 
-def test_case() -> None:
-    """Names are found in any case; the exact name takes precedence."""
-    sample = one({"a.JPG": b"1", "a.Seg.Png": b"2"})
-    assert (sample["jpg"], sample["JPG"], sample["jPg"], sample["seg.png"]) == (b"1", b"1", b"1", b"2")
-    assert list(sample) == ["JPG", "Seg.Png"]
-    both = one({"a.JPG": b"1", "a.jpg": b"2", "a.Jpg": b"3"})
-    assert (both["jpg"], both["JPG"], both["Jpg"], both["jPG"]) == (b"2", b"1", b"3", b"1")
-    assert len(both) == 3
+@each_row(
+    ("members", "fields", "looked_up"),
+    [
+        ({"a.JPG": b"1", "a.Seg.Png": b"2"}, "JPG Seg.Png", {"jpg": b"1", "JPG": b"1", "jPg": b"1", "seg.png": b"2"}),
+        # the exact name takes precedence, then the first
+        ({"a.JPG": b"1", "a.jpg": b"2", "a.Jpg": b"3"}, "JPG jpg Jpg", {"jpg": b"2", "Jpg": b"3", "jPG": b"1"}),
+        # such a field of a foreign archive is found by its name, as all are
+        ({"a.__key__": b"content"}, "__key__", {"__key__": b"content"}),
+        # by a PAX header
+        ({f"{'d' * 200}/a.é": b"1", f"{'d' * 200}/a.x": b"2"}, "é x", {"é": b"1", "x": b"2"}),
+    ],
+)
+def test_names(members: dict[str, bytes], fields: str, looked_up: dict[str, bytes]) -> None:
+    """Names are found in any case, and listed as they are."""
+    [sample] = tarkit.open(io.BytesIO(tar(members, PAX)))
+    assert list(sample) == fields.split()
+    assert {name: sample[name] for name in looked_up} == looked_up
+    assert sample.key == next(iter(members)).partition(".")[0]
 
 
 ODD = ["x", "seg.png", ".x", "..", "x.", "é", "\udcff\udcfe", "a b", "'", '"', "\n", "x" * 300, "İ", "ß", "0"]
@@ -220,12 +219,6 @@ def test_the_same_field_twice() -> None:
     assert (dict(sample), len(sample)) == ({"n": b"1"}, 1)
 
 
-def test_names_by_pax_records() -> None:
-    """A name in a PAX header takes precedence."""
-    [sample] = tarkit.open(io.BytesIO(tar({f"{'d' * 200}/a.é": b"1", f"{'d' * 200}/a.x": b"2"}, PAX)))
-    assert dict(sample) == {"é": b"1", "x": b"2"}
-
-
 # ---- lifetime of a sample
 
 
@@ -255,16 +248,15 @@ def large(archive: Archive) -> tuple[str, dict[str, dict[str, bytes]]]:
 
 
 def test_large_samples_of_files_outlive_the_iteration(archive: Archive) -> None:
-    """Large samples of files are read on access from the file that was opened, even if it was moved."""
+    """They are read on access from the file that was opened, even if it was moved, also in several threads at once."""
     name, expected = large(archive)
-    found = list(tarkit.open(name))
-    assert {each.key: each.sizes for each in found} == {
-        k: {f: len(d) for f, d in v.items()} for k, v in expected.items()
-    }
+    found = list(tarkit.open(name)) * 4
+    assert {each.key: dict(each) for each in found[3::-1]} == expected
+    assert found[0].sizes == {field: len(data) for field, data in expected["0"].items()}
     os.rename(name, "elsewhere.tar")
     Path(name).write_bytes(b"something else")
-
-    assert {each.key: dict(each) for each in found[::-1]} == expected
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(lambda sample: dict(sample) == expected[sample.key], found))
 
 
 @pytest.mark.parametrize("way", ["pipe", "gzip", "object"])
@@ -339,15 +331,6 @@ def test_a_file_that_is_cut_while_it_is_read(archive: Archive) -> None:
         first["x"]
     with pytest.raises(tarkit.TarkitError):
         list(samples)
-
-
-def test_threads_read_one_sample(archive: Archive) -> None:
-    """Large samples of files can be read in several threads at once."""
-    name, expected = large(archive)
-    found = list(tarkit.open(name)) * 8
-
-    with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(lambda sample: dict(sample) == expected[sample.key], found))
 
 
 def test_threads_iterate_one_dataset(archive: Archive) -> None:
