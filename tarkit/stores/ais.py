@@ -260,9 +260,6 @@ class AisStore(Store):
 class AisUpload(Upload):
     """An object that is written: by one PUT if it is small, else in parts, several at a time."""
 
-    mark: str | None = None
-    version: str | None = None
-
     def __init__(self, store: AisStore, url: str) -> None:
         self._store = store
         self._url = url

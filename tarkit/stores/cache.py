@@ -22,7 +22,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import lru_cache, partial
 from hashlib import sha256
 from time import sleep, time_ns
@@ -186,10 +186,10 @@ class _StoreError(Exception):
         self.error = error
 
 
-@contextmanager
-def _of_store() -> Iterator[None]:
+def _pieces(remote: RemoteObject) -> Iterator[bytes]:
     try:
-        yield
+        with remote.stream() as stream:
+            yield from iter(partial(stream.read, _CHUNK), b"")
     except OSError as error:
         raise _StoreError(error) from error
 
@@ -280,17 +280,11 @@ def _fill(fd: int, remote: RemoteObject, size: int) -> None:
     Raises TarkitError if they are fewer or more than `size`.
     """
     end = 0
-    with _of_store():
-        stream = remote.stream()
-    with stream:
-        while True:
-            with _of_store():
-                data = memoryview(stream.read(_CHUNK))
-            if not data:
-                break
-            while data:
-                written = os.pwrite(fd, data, end)
-                data, end = data[written:], end + written
+    for piece in _pieces(remote):
+        data = memoryview(piece)
+        while data:
+            written = os.pwrite(fd, data, end)
+            data, end = data[written:], end + written
     if end != size:
         raise TarkitError(f"{remote.name}: {end} bytes were read of an object of {size}")
     os.fsync(fd)

@@ -249,8 +249,7 @@ class ObjectUpload(Upload):
         self._small: list[bytes] | None = []
         self._size = 0
         self._writer: Any = None
-        self.mark: str | None = uuid4().hex
-        self.version: str | None = None
+        self.mark = uuid4().hex
         self._marked: Any = {_MARK: self.mark}
 
     def write(self, data: bytes | memoryview) -> None:

@@ -202,9 +202,6 @@ class OtherReply(PieceReply):
 class OtherUpload(Upload):
     """An object that is written under another name, `.NAME.xxxxxxxx.part`, and renamed once it is complete."""
 
-    mark: str | None = None
-    version: str | None = None
-
     def __init__(self, connection: Connection, url: str, path: str) -> None:
         """Make the directory, and begin the file. Raises Unsupported where the file system cannot rename."""
         self._connection = connection

@@ -101,8 +101,8 @@ class Upload(Protocol):
         version: that of the object, if the reply that completed it said so.
     """
 
-    mark: str | None
-    version: str | None
+    mark: str | None = None
+    version: str | None = None
 
     def write(self, data: bytes | memoryview, /) -> object:
         """Write all of `data`."""
