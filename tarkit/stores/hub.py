@@ -60,6 +60,14 @@ _commits: dict[tuple[str, str], str] = {}  # (endpoint, URL of a repository with
 _lookup = threading.Lock()
 
 
+def _renew_lookup() -> None:
+    global _lookup  # noqa: PLW0603
+    _lookup = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lookup)  # the thread that holds it is not there
+
+
 class HubPath(NamedTuple):
     """A file of the Hub, as a URL names it.
 
@@ -111,7 +119,7 @@ class HubStore(Store):
             self._located.pop(url, None)
             reply.close()
             if cached and 400 <= reply.status < 500:  # addresses are valid for an hour or so
-                raise TryAgain(f"the server answers {reply.status} at the address that the Hub gave")
+                return self.get(url, start, stop)
             raise self._error_for(url, reply)
         with closed_on_error(reply):
             body = HttpReply(url, reply, start, stop, located.size)

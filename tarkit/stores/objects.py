@@ -72,14 +72,16 @@ class ObjectStore(Store):
         try:
             return ObjectReply(url, self.options, obstore.get(store, key, options=wanted), start)
         except BaseException as error:
-            if _WHOLE in str(error):
+            text = str(error)
+            status = status_of(text)  # without one the words are those of obstore
+            if status is None and _WHOLE in text:
                 if start:
                     what = f"{public_name(url)}: the server does not send parts of this object"
                     raise Unsupported(what) from error
                 body = self.get(url, 0, None)
                 body.info = body.info._replace(ranges=False)
                 return body
-            if status_of(str(error)) == 416 or _BEYOND in str(error):
+            if status == 416 or (status is None and _BEYOND in text):
                 info = self.head(url)
                 if info.size is not None and info.size <= start:
                     return ObjectReply(url, self.options, None, start, info)
@@ -107,6 +109,8 @@ class ObjectStore(Store):
             for name, info in self._listed(url):
                 last = name
                 yield info
+            if scheme == "gs":
+                yield from self._list_again(url, last)
         except InvalidPathError as error:  # of a name that obstore refuses, in place of the page
             if scheme != "s3":
                 what = f"{public_name(url)}: the library cannot name an object in this list: {first_line(error)}"
@@ -114,8 +118,6 @@ class ObjectStore(Store):
             refuses = True
         if scheme == "s3":
             yield from self._list_by_name(url, bucket, prefix, last, refuses)
-        elif scheme == "gs":
-            yield from self._list_again(url, last)
 
     def _listed(self, url: str, last: str = "") -> Iterator[tuple[str, Info]]:
         """Yield the names and objects that obstore lists, from a little before the name `last` on.

@@ -54,7 +54,6 @@ class OtherStore(Store):
     def __init__(self, options: StoreOptions) -> None:
         super().__init__(options)
         self._connections: dict[tuple[int, str], Connection] = {}
-        self._lock = threading.Lock()
 
     def head(self, url: str) -> Info:
         connection, path = self._locate(url)
@@ -101,10 +100,7 @@ class OtherStore(Store):
         if "::" in url:
             raise Usage(f"{public_name(url)}: chains of URLs are not supported", "give one URL")
         key = (os.getpid(), "/".join(url.split("/", 3)[:3]))
-        with self._lock:
-            connection = self._connections.get(key)
-            if connection is None:
-                connection = self._connections[key] = Connection(url, self.options)
+        connection = self._connections.get(key) or self._connections.setdefault(key, Connection(url, self.options))
         return connection, connection.path(url)
 
 

@@ -162,6 +162,18 @@ def test_a_list_without_what_cannot_be_named(seed: int, s3: S3Server) -> None:
         assert "\n" not in texts[0]
 
 
+@each_row("damaged", [0, 2])
+def test_names_that_cannot_be_left_out(damaged: int, s3: S3Server) -> None:
+    """In gs:// and az:// they are an error, also behind a page that is no list."""
+    url, pages = put(s3, "a", "b", "c", "d//e").replace("s3", "gs"), count(1)
+    s3.page = 2
+    with (
+        forwarding(s3.url, answer=lambda method, path, data: HTML if next(pages) == damaged else data) as endpoint,
+        pytest.raises(TarkitError, match=f"^{url}: the library cannot name an object in this list"),
+    ):
+        list(connect.list_objects(url, at(endpoint, anonymous=True)))
+
+
 def test_what_is_found_is_described_alike(s3: S3Server) -> None:
     url = put(s3, "a.tar", "d/b.tar", data=b"xyz")
     before = list(connect.list_objects(url))

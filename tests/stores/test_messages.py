@@ -260,6 +260,7 @@ WORDS = [
     "failed", "to", "lookup", "Connection", "refused", "ConnectionReset", "reset", "by", "peer", "IncompleteBody",
     "unexpected", "EOF", "BareRedirect", "builder", "error", "status", "code:", "200", "-", "Server", "returned",
     "non-2xx", "status", "code:", "999", "token", "request", "http://169.254.169.254/", "inner:", "BareRedirect",
+    "Received non-partial response", "Wanted range starting at",
 ]  # fmt: skip
 
 

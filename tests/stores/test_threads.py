@@ -17,6 +17,7 @@ from tests._tools import each_row
 from tests.api.test_pickle import FOUND, MEMBERS, work
 from tests.conftest import tar
 from tests.stores._http import http_server
+from tests.stores._hub import Repository, hub_server
 from tests.stores._s3 import Bucket, S3Server
 
 
@@ -116,6 +117,29 @@ print(good, [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in chi
 """
     with http_server() as server:
         assert printed(program, server.serve("/in.tar", tar(MEMBERS))) == ["True [0, 0, 0]"]
+
+
+LOOKED_UP = """
+import os, signal, sys, tarkit
+from tarkit.stores import hub
+
+hub._lookup.acquire()  # as by another thread
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    print(len(list(tarkit.open("hf://datasets/org/name/in.tar"))), flush=True)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_copy_of_a_process_that_looks_up_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks for itself, and does not wait for a thread that it does not have."""
+    with hub_server() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        repository = server.repositories["datasets/org/name"] = Repository()
+        repository.commit({"in.tar": tar(MEMBERS)})
+        assert printed(LOOKED_UP) == ["6", "0"]
 
 
 FORKED = """
