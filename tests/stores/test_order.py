@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import threading
 import time
@@ -74,42 +75,30 @@ def test_small_samples_are_streamed_once(order: str, server: HttpServer, run: Ru
     assert served.sent == len(served.data)
 
 
-@each_row("how", [{"ranges": False}, {"etag": None}])
-def test_objects_that_ranges_cannot_be_trusted_of_are_streamed(
-    how: dict[str, object], server: HttpServer, run: Run, archive: Archive
+SCATTERED = [("README", b"r"), *MEMBERS[:5], ("d/", None), *MEMBERS[5:20], ("00.txt", b"scattered"), ("END", b"e")]
+OTHERS: dict[str, tuple[bytes, dict[str, object], list[str]]] = {
+    "without parts": (tar(MEMBERS), {"ranges": False}, []),
+    "without a version": (tar(MEMBERS), {"etag": None}, []),
+    "compressed": (gzip.compress(tar(MEMBERS[:20]), 1), {}, []),
+    "entries without a key, and scattered samples": (tar(SCATTERED, PAX), {}, ["--allow", "all"]),
+    "larger than the bound": (tar([*MEMBERS[:20], ("big.bin", BYTES.randbytes(2_000_000)), *MEMBERS[20:40]]), {}, []),
+    "cached": (tar(MEMBERS), {}, ["--cache", "cache"]),
+}
+
+
+@each_row("kind", OTHERS)
+def test_other_objects(
+    kind: str, server: HttpServer, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = archive(MEMBERS)
-    url = server.serve("/a.tar", Path(name).read_bytes(), **how)
-    ran = run("shuffle", "--seed", "7", url, "-o", "-", "-v")
-    assert ran.stdout == run("shuffle", "--seed", "7", name, "-o", "-").stdout
-    assert IN_ORDER in ran.stderr
-
-
-def test_compressed_objects_are_streamed(server: HttpServer, run: Run, archive: Archive) -> None:
-    name = archive(MEMBERS[:20])
-    run("cat", name, "-o", "a.tar.gz")
-    url = server.serve("/a.tar.gz", Path("a.tar.gz").read_bytes())
-    assert run("sort", "--reverse", url, "-o", "-").stdout == run("sort", "--reverse", name, "-o", "-").stdout
-
-
-def test_entries_without_a_key_and_scattered_samples(server: HttpServer, run: Run, archive: Archive) -> None:
-    members = [("README", b"r"), *MEMBERS[:5], ("d/", None), *MEMBERS[5:20], ("00.txt", b"scattered"), ("END", b"e")]
-    data = tar(members, PAX)
-    name, url = archive(data), server.serve("/a.tar", data)
+    """Those whose ranges cannot be trusted are streamed, a cached one is a file."""
+    monkeypatch.setattr(sample_prefetch, "LARGEST", 150_000)
+    data, how, more = OTHERS[kind]
+    name, url = archive(data), server.serve("/a.tar", data, **how)
     for words in (["sort", "--reverse"], ["shuffle", "--seed", "7"]):
-        words += ["--allow", "all", "-o", "-"]
-        assert run(*words, url).stdout == run(*words, name).stdout
-
-
-def test_samples_larger_than_the_bound_are_streamed(
-    server: HttpServer, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sample_prefetch, "LARGEST", 100_000)
-    members = [*MEMBERS[:20], ("big.bin", BYTES.randbytes(2_000_000)), *MEMBERS[20:40]]
-    name = archive(members)
-    url = server.serve("/a.tar", Path(name).read_bytes())
-    words = ["shuffle", "--seed", "7", "-o", "-"]
-    assert run(*words, url).stdout == run(*words, name).stdout
+        ran = run(*words, *more, url, "-o", "-", "-v")
+        assert ran.stdout == run(*words, *more, name, "-o", "-").stdout
+        assert (IN_ORDER in ran.stderr) == kind.startswith(("without", "c"))
+    assert kind != "cached" or server.objects["/a.tar"].sent <= len(data) + 2
 
 
 @each_row("drop", [0, 1000, 50_000])
@@ -208,11 +197,3 @@ def test_order_alone_reads_no_contents(server: HttpServer, run: Run, archive: Ar
     assert [sample.key for sample in tarkit.open(url).shuffle(seed=7).head(3)]
     sent = server.objects["/a.tar"].sent
     assert sent < len(server.objects["/a.tar"].data) // 2
-
-
-def test_a_cached_object_is_a_file(server: HttpServer, run: Run, archive: Archive, tmp_path: Path) -> None:
-    name = archive(MEMBERS)
-    url = server.serve("/a.tar", Path(name).read_bytes())
-    words = ["shuffle", "--seed", "7", "-o", "-"]
-    assert run(*words, url, "--cache", str(tmp_path / "cache")).stdout == run(*words, name).stdout
-    assert server.objects["/a.tar"].sent <= len(server.objects["/a.tar"].data) + 1
