@@ -212,6 +212,8 @@ class ObjectReply(PieceReply):
                 raise TarkitError(f"{public_name(url)}: the server sent another range than requested: from {first} on")
             self._remaining = last - first
             info = _info(url, reply.meta)
+            if not info.size and not reply.meta.get("e_tag"):  # of another status than 200, which obstore does not say
+                raise TryAgain("the server sends an empty reply without an ETag, which is no object")
         assert info is not None
         self.info = info
 

@@ -22,6 +22,7 @@ from tests.stores._http import HttpServer
 
 DATA = archive({f"{n}.bin": random.Random(n).randbytes(9000) for n in range(9)})
 QUICK = StoreOptions(retries=1, timeout=0.4)
+DATE = {"Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT"}
 COMMIT = "a" * 40
 HUGE = "9" * 5000  # more digits than `int` takes
 TEXTS = ["", " ", "-1", "+5", "1_0", "1e3", "0x10", "1, 1", "1 2", "\xb2", "\xff", "\x01\x1b[31m", "9" * 18, HUGE]
@@ -74,6 +75,8 @@ def server(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> HttpServer:
     monkeypatch.setattr(hub, "_commits", {})
     for name in ("HF_ENDPOINT", "AIS_ENDPOINT"):
         monkeypatch.setenv(name, server.url)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "name")
+    connect.configure(replace(QUICK, endpoint_url=server.url, anonymous=True))
     return server
 
 
@@ -90,7 +93,13 @@ def tried(action: Callable[[], object]) -> object:
 
 
 def read(url: str) -> bytes:
-    return connect.open_object(url, QUICK).read_all()
+    return connect.open_object(url).read_all()
+
+
+def served(scheme: str, server: HttpServer, data: bytes = b"", **how: object) -> str:
+    """Serve an object; return its URL, that of a bucket at this server but for http."""
+    url = server.serve("/bucket/a", data, **how)
+    return url if scheme == "http" else f"{scheme}://bucket/a"
 
 
 def reply(body: bytes, status: str = "200 OK", **headers: str) -> bytes:
@@ -114,18 +123,22 @@ def test_odd_headers(name: str, text: str, ranges: bool, server: HttpServer) -> 
     assert got in (None, DATA)
 
 
-@each_row(("status", "location"), [*product(STATUSES, [None]), *product([301, 303, 307, 308], LOCATIONS)])
-def test_odd_statuses_and_redirects(status: int, location: str | None, server: HttpServer) -> None:
-    headers = {} if location is None else {"Location": location}
+@each_row("scheme", ["http", "s3", "gs", "az"])
+@each_row(("status", "location"), [*product(STATUSES, [None]), *product([301, 308], LOCATIONS)])
+def test_odd_statuses_and_redirects(scheme: str, status: int, location: str | None, server: HttpServer) -> None:
+    headers = {**DATE, **({} if location is None else {"Location": location})}
     server.serve("/loop", statuses=[302] * 99, headers={"Location": "/loop"})
-    assert tried(lambda: read(server.serve("/a", DATA, statuses=[status] * 99, headers=headers))) is None
-    got = tried(lambda: read(server.serve("/a", DATA, statuses=[503], headers={"Retry-After": location or HUGE})))
-    assert got in (None, DATA)
+    url = served(scheme, server, DATA, statuses=[status] * 99, headers=headers)
+    assert tried(lambda: read(url)) is None
+    served(scheme, server, DATA, statuses=[503], headers={**DATE, "Retry-After": location or HUGE})
+    assert tried(lambda: read(url)) in (None, DATA)
 
 
+@each_row("scheme", ["http", "s3", "gs", "az"])
 @each_row("raw", RAW)
-def test_odd_bytes(raw: bytes, server: HttpServer) -> None:
-    got = tried(lambda: read(server.serve("/a", raw=raw)))
+def test_odd_bytes(scheme: str, raw: bytes, server: HttpServer) -> None:
+    url = served(scheme, server, raw=raw)
+    got = tried(lambda: read(url))
     assert got in (None, b"abc") or raw.endswith(b"\r\n\r\n"), got
 
 
