@@ -41,6 +41,7 @@ class S3Server:
         fault: called with each request: None, or what happens in place of the reply: a status, `close` for a
             connection that is closed, `error` for a body of an error behind status 200; after `done` in front (such as
             `done 503`) all the same as when the request had succeeded.
+        damage: called with each request and the body of its reply; returns what is sent, or a status in place of it.
         conditional: heed `If-None-Match: *` of `put` and `complete`.
         metadata: keep metadata.
         page: names on a page of a list.
@@ -52,6 +53,7 @@ class S3Server:
     uploads: dict[str, tuple[str, dict[str, str], dict[int, bytes]]] = field(default_factory=dict)
     log: list[Request] = field(default_factory=list)
     fault: Callable[[Request], str | None] = lambda request: None
+    damage: Callable[[Request, bytes], bytes | int] = lambda request, body: body
     conditional: bool = True
     metadata: bool = True
     page: int = 1000
@@ -101,10 +103,11 @@ class _Handler(Handler):
                 status, sent, body = self._missing("NoSuchBucket")
             else:
                 status, sent, body = getattr(self, f"_{request.what}")(request)
-        if fault is not None:
-            self._go_wrong(fault.removeprefix("done "))
+        body_sent = self.s3.damage(request, body)
+        if fault is not None or isinstance(body_sent, int):
+            self._go_wrong((fault or str(body_sent)).removeprefix("done "))
         else:
-            self.answer(status, sent, body)
+            self.answer(status, sent, body_sent)
 
     do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
 

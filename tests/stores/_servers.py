@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
@@ -22,7 +22,6 @@ import pytest
 from tarkit.threads import mark_native_threads
 from tests._tools import TARKIT, free_port, program
 from tests.conftest import tarkit
-from tests.stores._http import Handler, listening
 
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "s3cret", "AWS_REGION": "us-east-1"}
 
@@ -31,7 +30,6 @@ AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZ
 """What Azurite is shipped with, and its documentation prints."""
 
 _SIGNED = {"authorization": "AWS4-HMAC-SHA256 Credential=key/1/us-east-1/s3/x"}  # tells moto which service is meant
-_OF_CONNECTION = ("content-length", "transfer-encoding", "connection", "date", "server")
 
 
 @contextmanager
@@ -97,35 +95,6 @@ def _make_container(endpoint: str, name: str) -> None:
     signature = base64.b64encode(hmac.digest(base64.b64decode(AZURE_KEY), text.encode(), hashlib.sha256)).decode()
     headers |= {"Authorization": f"SharedKey {AZURE_ACCOUNT}:{signature}", "Content-Length": "0"}
     assert urllib3.request("PUT", f"{endpoint}/{name}?restype=container", headers=headers).status == 201
-
-
-@contextmanager
-def forwarding(endpoint: str, answer: Callable[[str, str, bytes], bytes | int]) -> Iterator[str]:
-    """Forward requests to a server; yield the URL.
-
-    `answer` is called with the method and path of a request and the body of its reply; it returns the body to send, or
-    another status in place of the reply.
-    """
-    import urllib3
-
-    pool = urllib3.PoolManager()
-
-    class Forwarding(Handler):
-        def do_GET(self) -> None:
-            """Forward a request."""
-            url, headers = endpoint + self.path, dict(self.headers.items())
-            reply = pool.request(self.command, url, body=self.body() or None, headers=headers, decode_content=False)
-            data = answer(self.command, self.path, reply.data)
-            if isinstance(data, int):
-                self.answer(data)
-            else:
-                kept = {name: value for name, value in reply.headers.items() if name.lower() not in _OF_CONNECTION}
-                self.answer(reply.status, kept, data)
-
-        do_PUT = do_POST = do_HEAD = do_DELETE = do_GET
-
-    with listening(Forwarding) as url:
-        yield url
 
 
 def tarkit_run(*words: str, exit: int = 0, **how: Any) -> subprocess.CompletedProcess[str]:

@@ -19,8 +19,7 @@ from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import expand_inputs
 from tests._tools import archive, each_row
 from tests.stores._http import HttpServer, Served
-from tests.stores._s3 import ERROR, Bucket, S3Server
-from tests.stores._servers import forwarding
+from tests.stores._s3 import ERROR, Bucket, Request, S3Server
 
 GOOD = ("a.tar", "b c.tar", "é.tar", "x+y.tar", "%41.tar", "&amp;.tar", "d/e.tar", "d/f/g.tar", "[x].tar", "z", "~")
 BAD = ("a//b", "d//", "d//e.tar", "d/../e.tar", "d/./e.tar", "..", "d/..", "a\x01b", "d/\n")
@@ -49,20 +48,21 @@ def at(endpoint: str, anonymous: bool = False) -> StoreOptions:
 # ---- Pages that are no lists
 
 
-def damaged_list(s3: S3Server, scheme: str, damage: Callable[[int, str, bytes], bytes | int]) -> str:
+def damaged_list(s3: S3Server, scheme: str, damage: Callable[[int, Request, bytes], bytes | int]) -> str:
     """List ten objects, three a page, from a server whose pages are damaged; return the error.
 
-    `damage` is called with the number of a page, its path and its content. All objects are found, or there is an error.
+    `damage` is called with the number of a page, the request and the content. All objects are found, or there is an
+    error.
     """
     names = [f"{n:02}" for n in range(10)]
     url = put(s3, *names).replace("s3", scheme, 1)
-    s3.page, pages, found, said = 3, count(1), list[str](), ""
-    with forwarding(s3.url, answer=lambda method, path, data: damage(next(pages), path, data)) as endpoint:
-        try:
-            for info in connect.list_objects(url, at(endpoint, anonymous=scheme == "gs")):
-                found.append(info.url.removeprefix(url))
-        except TarkitError as error:
-            said = str(error)
+    pages, found, said = count(1), list[str](), ""
+    s3.page, s3.damage = 3, lambda request, data: damage(next(pages), request, data)
+    try:
+        for info in connect.list_objects(url, at(s3.url, anonymous=scheme == "gs")):
+            found.append(info.url.removeprefix(url))
+    except TarkitError as error:
+        said = str(error)
     assert found == names or (said.startswith(f"{url}: ") and found == names[: len(found)])
     assert "\n" not in said
     return said
@@ -73,7 +73,7 @@ def damaged_list(s3: S3Server, scheme: str, damage: Callable[[int, str, bytes], 
 @each_row("number", [1, 2, 4])
 def test_a_page_that_is_no_list(scheme: str, fault: str, number: int, s3: S3Server) -> None:
     """In place of one page, which may be taken for the last."""
-    said = damaged_list(s3, scheme, lambda page, path, data: FAULTS[fault](data) if page == number else data)
+    said = damaged_list(s3, scheme, lambda page, request, data: FAULTS[fault](data) if page == number else data)
     assert fault.startswith("cut") or not said
 
 
@@ -82,7 +82,7 @@ def test_a_page_that_is_no_list(scheme: str, fault: str, number: int, s3: S3Serv
 def test_pages_that_are_no_lists(scheme: str, fault: str, s3: S3Server) -> None:
     """From one page on, for ever: an error."""
 
-    def damage(page: int, path: str, data: bytes) -> bytes | int:
+    def damage(page: int, request: Request, data: bytes) -> bytes | int:
         return FAULTS[fault](data) if page > 2 and b"<Contents>" in data else data
 
     assert ": the " in damaged_list(s3, scheme, damage)
@@ -98,18 +98,15 @@ def test_pages_that_are_no_lists(scheme: str, fault: str, s3: S3Server) -> None:
     ],
 )
 def test_what_follows_is_no_list(page: bytes, s3: S3Server) -> None:
-    said = damaged_list(s3, "s3", lambda number, path, data: page if "encoding-type" in path else data)
+    said = damaged_list(s3, "s3", lambda number, request, data: page if "encoding-type" in request.query else data)
     assert "the server sends" in said
 
 
 def test_what_follows_may_not_be_asked_for(s3: S3Server) -> None:
     """Some accounts refuse a login in the query of a URL: then the list is believed, unless something follows."""
-    assert not damaged_list(s3, "s3", lambda page, path, data: 403 if "X-Amz-Signature" in path else data)
-
-    def expire(page: int, path: str, data: bytes) -> bytes | int:
-        return HTML if page == 2 else 403 if page > 3 else data
-
-    assert "permission denied" in damaged_list(s3, "s3", expire)
+    assert not damaged_list(s3, "s3", lambda page, request, data: 403 if "X-Amz-Signature" in request.query else data)
+    said = damaged_list(s3, "s3", lambda page, request, data: HTML if page == 2 else 403 if page > 3 else data)
+    assert "permission denied" in said
 
 
 def test_a_server_that_answers_with_pages_alone(server: HttpServer) -> None:
@@ -166,12 +163,9 @@ def test_a_list_without_what_cannot_be_named(seed: int, s3: S3Server) -> None:
 def test_names_that_cannot_be_left_out(damaged: int, s3: S3Server) -> None:
     """In gs:// and az:// they are an error, also behind a page that is no list."""
     url, pages = put(s3, "a", "b", "c", "d//e").replace("s3", "gs"), count(1)
-    s3.page = 2
-    with (
-        forwarding(s3.url, answer=lambda method, path, data: HTML if next(pages) == damaged else data) as endpoint,
-        pytest.raises(TarkitError, match=f"^{url}: the library cannot name an object in this list"),
-    ):
-        list(connect.list_objects(url, at(endpoint, anonymous=True)))
+    s3.page, s3.damage = 2, lambda request, data: HTML if next(pages) == damaged else data
+    with pytest.raises(TarkitError, match=f"^{url}: the library cannot name an object in this list"):
+        list(connect.list_objects(url, at(s3.url, anonymous=True)))
 
 
 def test_what_is_found_is_described_alike(s3: S3Server) -> None:
