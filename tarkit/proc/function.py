@@ -18,7 +18,6 @@ import os
 import select
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,7 +36,7 @@ from tarkit.proc.calls import Made, Piece, SampleFunction, each_sample, failure_
 from tarkit.proc.child import ENDS, IDLE, PLACE, PRINTED, REFUSED, WHOLE, Channel, Result, work_in_copy
 from tarkit.proc.job import TAIL, Failure, Job, Outcome, WorkFailed, status_words
 from tarkit.proc.loader import split_spec
-from tarkit.proc.pool import Act, JobWorker, Pool
+from tarkit.proc.pool import JobWorker, Pool
 from tarkit.proc.result import sample_of
 from tarkit.proc.step import SampleWork
 from tarkit.samples.sample import TarSample
@@ -220,16 +219,20 @@ class FunctionWorker(JobWorker):
     def __init__(
         self, step: CallFunction, tmpdir: str | None = None, tell: Callable[[str], None] = lambda line: None
     ) -> None:
+        super().__init__()
         self.step = step
         self._tmpdir = tmpdir
         self._tell = tell
         self._output = TemporaryFile(tmpdir)
         fcntl.fcntl(self._output.fd, fcntl.F_SETFL, os.O_APPEND)
-        self._lock = threading.Lock()
-        self._cancelled = False
         self._deaths = 0  # of processes that had no result, one after the other
         self._log: list[HeldRange] = []  # output that belongs to no sample; the next one gets it
-        self._process: FunctionProcess | None = FunctionProcess(step, self._output, tmpdir)
+        self._process: FunctionProcess | None = None
+        self.start(self._begin)
+
+    def _begin(self) -> Program:
+        self._process = FunctionProcess(self.step, self._output, self._tmpdir)
+        return self._process.program
 
     def load(self) -> FunctionProcess:
         """Return the process, which is started if there is none, and has loaded the function.
@@ -242,10 +245,12 @@ class FunctionWorker(JobWorker):
         """
         attempts = 1 + (self.step.retries if self.step.named else 0)
         while True:
-            with self._lock:
-                if self._cancelled:
-                    raise WorkFailed("was cancelled")
-                process = self._process = self._process or FunctionProcess(self.step, self._output, self._tmpdir)
+            if self._process is None:
+                self.start(self._begin)
+            elif self.cancelled:
+                raise WorkFailed("was cancelled")
+            process = self._process
+            assert process is not None
             if process.loaded:
                 return process
             try:
@@ -254,7 +259,7 @@ class FunctionWorker(JobWorker):
             except EOFError:
                 status, self._process = self._close(process), None
                 attempts -= 1
-                if self._cancelled or (attempts and status < 0):
+                if self.cancelled or (attempts and status < 0):
                     continue
                 last = last_line(process.unread_output())
                 words = f"{self.step.label}: the process {status_words(status)} before it had loaded the function"
@@ -302,7 +307,7 @@ class FunctionWorker(JobWorker):
         self._process = None
         output = process.unread_output()
         self._keep(output)
-        if self._cancelled:
+        if self.cancelled:
             raise WorkFailed("was cancelled")
         reason = f"the process that calls the function {status_words(status)}"
         if timed_out:
@@ -337,12 +342,6 @@ class FunctionWorker(JobWorker):
     def _take_log(self) -> list[HeldRange]:
         log, self._log = self._log, []
         return log
-
-    def end(self, act: Act) -> None:
-        with self._lock:
-            self._cancelled = True
-            if self._process is not None:
-                getattr(self._process.program, act)()
 
     def close(self) -> None:
         """Let the process end. Its status does not matter: all results are there."""

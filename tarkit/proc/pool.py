@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple, Self, get_args
 
 from tarkit.errors import TarkitError, show
 from tarkit.proc.job import WHOLE, Finished, Job, Outcome, WorkFailed
+from tarkit.streams.command import Program
 
 PENDING = 4  # batches under way, done and not done, for each worker
 MIN_PENDING = 16  # of these, so that a slow one does not stop the other workers at once
@@ -28,7 +29,7 @@ WAIT = 0.2  # seconds; a signal that comes just before a wait does not interrupt
 Outcomes = Sequence[Outcome | None]
 """Those of some jobs, in order; None for one that was not done."""
 Act = Literal["terminate", "kill"]
-"""How a worker ends its processes: some time after `terminate`, if `work` has not returned, by `kill`."""
+"""How a worker ends its process: some time after `terminate`, if `work` has not returned, by `kill`."""
 
 
 class JobBatch(NamedTuple):
@@ -45,10 +46,25 @@ class JobWorker:
         lost: it can work on no more jobs, and no other takes its place.
         streams: it takes jobs before those it has are done, perhaps all of them. So the one that has the next result
             always gets more jobs.
+        program: the process that it started last.
+        cancelled: whether it was ended.
     """
 
     lost = False
     streams = False
+
+    def __init__(self) -> None:
+        self.program: Program | None = None
+        self.cancelled = False
+        self._lock = threading.Lock()
+
+    def start(self, begin: Callable[[], Program]) -> Program:
+        """Start a process, which `end` then ends. Raises WorkFailed if this worker was ended."""
+        with self._lock:
+            if self.cancelled:
+                raise WorkFailed("was cancelled")
+            self.program = begin()
+            return self.program
 
     def run(self, jobs: Sequence[Job]) -> Outcomes:
         """Work on some jobs; return one outcome for each, in order.
@@ -68,7 +84,11 @@ class JobWorker:
             del batch
 
     def end(self, act: Act) -> None:
-        """End the processes, from another thread, and start no more; `work` returns soon after."""
+        """End the process, from another thread, and start no more; `work` returns soon after."""
+        with self._lock:
+            self.cancelled = True
+            if self.program is not None:
+                getattr(self.program, act)()
 
     def close(self) -> None:
         """End long-lived processes when all is done, in the worker's thread. Raises TarkitError when that fails."""

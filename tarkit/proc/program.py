@@ -84,25 +84,21 @@ class ProgramWorker(JobWorker):
     streams = True
 
     def __init__(self, step: RunProgram, words: list[str], tmpdir: str | None) -> None:
+        super().__init__()
         self.step = step
         self.words = words
         self.tmpdir = tmpdir
         self.session: Session | None = None
         self._isolates = not step.stops or step.retries > 0  # find out which sample the program died of
-        self._lock = threading.Lock()
-        self._cancelled = False
         self._failed = self._idle = 0
 
     def work(self, pool: Pool) -> None:
         answered = False
         while (batch := pool.take(self)) is not None:
-            with self._lock:
-                if self._cancelled:
-                    return
-                session = self.session = Session(pool, self, batch)
+            session = self.session = Session(pool, self, batch)
             failure = session.run()
             answered = answered or session.answered
-            if self._cancelled:
+            if self.cancelled:
                 return
             pending = list(session.sent)
             if batch.alone:
@@ -133,10 +129,10 @@ class ProgramWorker(JobWorker):
         return f"{text}: {last}" if last else text
 
     def end(self, act: Act) -> None:
-        with self._lock:
-            self._cancelled = True
-            if self.session is not None:
-                self.session.cancel(act)
+        """End the program; further answers are ignored."""
+        super().end(act)
+        if self.session is not None:
+            self.session.stopped = True
 
 
 class Session:
@@ -154,6 +150,7 @@ class Session:
         sent: samples that have no answer yet.
         answered: the program has given a valid answer.
         unsure: a sample without answer may have had one.
+        stopped: no more samples are sent, and further answers are ignored.
     """
 
     def __init__(self, pool: Pool, worker: ProgramWorker, batch: JobBatch) -> None:
@@ -165,7 +162,7 @@ class Session:
         self.unsent: deque[Job] = deque(batch.jobs)
         self.sent: deque[Job] = deque()
         self.touched = time.monotonic()  # when the program has read or written
-        self._late = self._cancelled = self._writing = self._all_sent = False
+        self._late = self.stopped = self._writing = self._all_sent = False
         self._spool = RangeSpool(worker.tmpdir)
         self._builder = SampleBuilder(worker.step.mtime)
         self._skipped = Recent()
@@ -175,7 +172,7 @@ class Session:
         self._tail = b""  # the end of its stderr
         self._unread, self._stdin = os.pipe()  # the read end stays open: it tells what was not read
         try:
-            self.program = Program(worker.words, stdin=self._unread, stdout=PIPE, stderr=PIPE)
+            self.program = worker.start(lambda: Program(worker.words, stdin=self._unread, stdout=PIPE, stderr=PIPE))
         except BaseException:
             os.close(self._unread)
             os.close(self._stdin)
@@ -234,7 +231,7 @@ class Session:
         if not (complete and self._all_sent) and self.program.wait(PATIENCE if ended else 0) is None:
             self.program.end()
         status = self.program.wait() or 0
-        self._cancelled = True
+        self.stopped = True
         self.pool.wake()
         self._writer.join()
         self._stderr.join(PATIENCE)
@@ -308,7 +305,7 @@ class Session:
                 with self._lock:
                     self.sent.append(job)
                 self._send(job)
-            if not self._cancelled:
+            if not self.stopped:
                 self._length = self._written
                 self._all_sent = True
                 self._put(end_of_archive(self._length))
@@ -323,11 +320,11 @@ class Session:
     def _taken(self) -> Iterator[Job]:
         """Yield the samples to be sent."""
         while True:
-            while self.unsent and not self._cancelled:
+            while self.unsent and not self.stopped:
                 yield self.unsent.popleft()
-            if self._cancelled or self.batch.alone:
+            if self.stopped or self.batch.alone:
                 return
-            batch = self.pool.take(self.worker, lambda: self._cancelled)
+            batch = self.pool.take(self.worker, lambda: self.stopped)
             if batch is None:
                 return
             self.unsent.extend(batch.jobs)
@@ -360,7 +357,7 @@ class Session:
                 self.touch()
             except BlockingIOError:
                 self._writing = True
-                if self._cancelled or self.program.ended():
+                if self.stopped or self.program.ended():
                     raise BrokenPipeError from None
                 self._room.poll(POLL * 1000)
 
@@ -368,17 +365,11 @@ class Session:
 
     def check_timeout(self) -> None:
         """Kill the program if it has work, and has neither read nor written for too long."""
-        busy = self._writing or (self._all_sent and not self._cancelled)
+        busy = self._writing or (self._all_sent and not self.stopped)
         limit = self.timeout
         if busy and limit is not None and time.monotonic() - self.touched > limit:
             self._late = True
             self.program.kill()
-
-    def cancel(self, act: Act) -> None:
-        """`terminate` the program, or `kill` it; further answers are ignored."""
-        self._cancelled = True
-        getattr(self.program, act)()
-        self.pool.wake()
 
     def touch(self) -> None:
         """Note that the program has read."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import select
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,7 +16,7 @@ from tarkit.options import row
 from tarkit.pipeline.run import CommandOutput, Run
 from tarkit.pipeline.steps import digest
 from tarkit.proc.job import TAIL, Failure, Job, Outcome, WorkFailed, find_program, status_words
-from tarkit.proc.pool import MIN_PENDING, Act, JobWorker, Pool
+from tarkit.proc.pool import MIN_PENDING, JobWorker, Pool
 from tarkit.proc.result import SampleBuilder
 from tarkit.proc.step import SampleWork
 from tarkit.proc.workdir import WATCH, FileNames, WorkDirectories, collect_samples, write_fields
@@ -165,14 +164,12 @@ class CommandWorker(JobWorker):
         environment: Mapping[bytes, bytes],
         launches: tuple[Launch, Launch],
     ) -> None:
+        super().__init__()
         self.step = step
         self.directories = directories
         self.environment = environment
         self.launches = launches
         self.builder = SampleBuilder(step.mtime)
-        self._lock = threading.Lock()
-        self._cancelled = False
-        self._program: Program | None = None
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Run the command for each job, one after the other."""
@@ -183,12 +180,6 @@ class CommandWorker(JobWorker):
             except WorkFailed as error:  # of this job alone: the others are not run again
                 outcomes.append(Outcome(failure=error.failure))
         return outcomes
-
-    def end(self, act: Act) -> None:
-        with self._lock:
-            self._cancelled = True
-            if self._program is not None:
-                getattr(self._program, act)()
 
     def _run(self, job: Job) -> Outcome:
         started = time.monotonic()
@@ -227,7 +218,7 @@ class CommandWorker(JobWorker):
             b"TARKIT_SHARD": os.fsencode(job.shard),
             b"PWD": directory,
         }
-        program = self._start(directory, output, environment)
+        program = self.start(lambda: self._begin(directory, output, environment))
         try:
             late = not output.read_until_end(program, self.step.timeout, watch)
             if late:
@@ -239,13 +230,10 @@ class CommandWorker(JobWorker):
         except BaseException:
             program.end()
             raise
-        finally:
-            with self._lock:
-                self._program = None
         output.drain()
         return status, late
 
-    def _start(self, directory: bytes, output: _Output, environment: Mapping[bytes, bytes]) -> Program:
+    def _begin(self, directory: bytes, output: _Output, environment: Mapping[bytes, bytes]) -> Program:
         (path, words, redirects), bash = self.launches
         files = {0: DEVNULL, 1: output.out[1]}
         with ExitStack() as stack:
@@ -256,19 +244,15 @@ class CommandWorker(JobWorker):
             except OSError:
                 files = {0: DEVNULL, 1: output.out[1]}
                 path, words, _ = bash
-            with self._lock:
-                if self._cancelled:
-                    raise WorkFailed("was not started")
-                self._program = Program(
-                    words,
-                    path=path,
-                    stdin=files[0],
-                    stdout=files[1],
-                    stderr=output.err[1],
-                    directory=directory,
-                    environment=environment,
-                )
-                return self._program
+            return Program(
+                words,
+                path=path,
+                stdin=files[0],
+                stdout=files[1],
+                stderr=output.err[1],
+                directory=directory,
+                environment=environment,
+            )
 
 
 class _Output:
