@@ -112,10 +112,20 @@ class OrderedSample(NamedTuple):
     size: int
     digest: bytes
 
+    @property
+    def stop(self) -> int:
+        """Where its bytes end in the data file."""
+        return self.offset + KEY_SIZE.size + self.key_size + self.size
+
     def pack(self, span: int) -> bytes:
         """Return the record. Its checksum has the number of the span, so that no record is taken for one of another."""
         record = _ORDERED.pack(*self)
         return record + _CHECK.pack(crc32(record, span))
+
+    @classmethod
+    def unpack(cls, data: bytes, at: int) -> OrderedSample:
+        """Return the sample of the record at a position."""
+        return cls(*_ORDERED.unpack_from(data, at))
 
 
 def read_order(spill: Spill, span: int, first: int, last: int) -> Iterator[OrderedSample]:
@@ -127,7 +137,7 @@ def read_order(spill: Spill, span: int, first: int, last: int) -> Iterator[Order
         for at in range(0, whole, ORDERED_SIZE):
             if crc32(data[at : at + _ORDERED.size], span) != _CHECK.unpack_from(data, at + _ORDERED.size)[0]:
                 raise spill.changed(name, position + at)
-            yield OrderedSample(*_ORDERED.unpack_from(data, at))
+            yield OrderedSample.unpack(data, at)
         position, rest = position + whole, data[whole:]
 
 

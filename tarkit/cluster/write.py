@@ -14,6 +14,7 @@ from tarkit.cluster.call import TaskContext
 from tarkit.cluster.records import (
     DIGEST,
     KEY_SIZE,
+    OrderedSample,
     file_name,
     read_groups,
     read_order,
@@ -40,7 +41,7 @@ from tarkit.tar.writer import EntryWriter
 
 READ = 32 << 20  # bytes of a block that are requested together
 _PLACE = Struct(">IQ")  # group and offset: the order in which blocks are read
-_REST = Struct("<QIQ16s")  # number in the order; key size, size, digest
+_NUMBER = Struct(">Q")  # of a sample in the order of the task
 
 
 class SpanRecords(NamedTuple):
@@ -169,18 +170,20 @@ class _Blocks:
 
     def __iter__(self) -> Iterator[TarSample]:
         yield from self._strays()
-        ordered = by_rank(self._places(), self.run.tmpdir)
-        for group, records in groupby(map(_unpack, ordered), key=lambda record: record.group):
-            yield from self._block(group, list(records))
+        records = ((record[:8], OrderedSample.unpack(record, 8)) for record in by_rank(self._places(), self.run.tmpdir))
+        for group, block in groupby(records, key=lambda record: record[1].group):
+            yield from self._block(group, list(block))
 
-    def _block(self, group: int, records: list[_Wanted]) -> Iterator[TarSample]:
-        reader = self._reader(group, records[0].offset, records[-1].stop)
-        for record in records:
-            if record.offset != reader.position:  # the records of a group are neighbours in its file, as in the order
-                reader = self._reader(group, record.offset, records[-1].stop)
+    def _block(self, group: int, block: list[tuple[bytes, OrderedSample]]) -> Iterator[TarSample]:
+        _, last = block[-1]
+        reader: BlockReader | None = None
+        for number, record in block:
+            if reader is None or record.offset != reader.position:
+                # the records of a group are neighbours in its file, as in the order
+                reader = self._reader(group, record.offset, last.stop)
             sample = reader.sample(record.key_size, record.size, record.digest)
             self.written.sums.add(record.size, 0, record.digest)
-            self.current = record.number.to_bytes(8, "big")
+            self.current = number
             yield sample
 
     def _reader(self, group: int, start: int, stop: int) -> BlockReader:
@@ -200,8 +203,7 @@ class _Blocks:
         number = 0
         for part in self.item.records:
             for record in read_order(self.spill, part.span, part.first, part.last):
-                place = _PLACE.pack(record.group, record.offset)
-                yield place, place + _REST.pack(number, record.key_size, record.size, record.digest)
+                yield _PLACE.pack(record.group, record.offset), _NUMBER.pack(number) + record.pack(part.span)
                 number += 1
 
 
@@ -217,25 +219,6 @@ class _Piece(WriteOnlySink):
         self.checksum = crc32(data, self.checksum)
         self.position += len(data)
         self._target.write(data)
-
-
-class _Wanted(NamedTuple):
-    """A sample in a block, and its number in the order."""
-
-    group: int
-    offset: int
-    number: int
-    key_size: int
-    size: int
-    digest: bytes
-
-    @property
-    def stop(self) -> int:
-        return self.offset + KEY_SIZE.size + self.key_size + self.size
-
-
-def _unpack(record: bytes) -> _Wanted:
-    return _Wanted(*_PLACE.unpack_from(record), *_REST.unpack_from(record, _PLACE.size))
 
 
 def write_samples(item: WriteItem, context: TaskContext, run: Run) -> WriteResult:
