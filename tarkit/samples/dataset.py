@@ -384,8 +384,9 @@ class DatasetReader(InputReader):
         self.begun(source)
         self.opened += 1
         gather = self.gather and self.shard_slice is None
-        samples = SampleReader(source, self.policy, moves=self.moves, gather=gather, field=self.field)
-        samples.partial = self.partial
+        samples = SampleReader(
+            source, self.policy, moves=self.moves, gather=gather, field=self.field, partial=self.partial
+        )
         try:
             yield from samples.batches() if self.shard_slice is None else islice(samples, *self.shard_slice)
         finally:

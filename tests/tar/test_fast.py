@@ -59,8 +59,7 @@ def samples(
     """Return all that the reader of samples finds: samples, warnings, counts, and how it ends."""
     found: list[object] = []
     policy.warn = found.append
-    reading = SampleReader(source, policy, gather=gather, field=field)
-    reading.partial = partial
+    reading = SampleReader(source, policy, gather=gather, field=field, partial=partial)
     try:
         for sample in singly(reading.batches(), field) if batches else reading:
             sample.complete()
