@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from tarkit.errors import Problem
-from tarkit.samples.groups import EntryGroups, Group, plain_groups
 from tarkit.samples.damage import find_beyond
+from tarkit.samples.groups import EntryGroups, Group, plain_groups
 from tarkit.samples.sample import key_of
 from tarkit.streams.source import Source
 from tarkit.tar import block as blocks
