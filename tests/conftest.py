@@ -14,6 +14,7 @@ import gzip
 import io
 import itertools
 import os
+import pty
 import re
 import signal
 import sys
@@ -241,6 +242,20 @@ def tarkit(
     assert exit in (None, ran.status), f"exit status {ran.status}\n{ran.stderr}"
     assert not sink.unfinished
     return ran
+
+
+def on_terminal(*words: str | Path, exit: int | None = 0) -> tuple[str, Ran]:
+    """Run `tarkit WORDS` with a terminal as stdout; return what it shows, less than its buffer, and the run."""
+    ours, theirs = pty.openpty()
+    try:
+        ran = tarkit(*words, stdout=theirs, exit=exit)
+    finally:
+        os.close(theirs)
+    shown = b""
+    with open(ours, "rb", buffering=0) as screen, suppress(OSError):  # the error on Linux after the last byte
+        while piece := screen.read(1 << 16):  # the system may deliver output late
+            shown += piece
+    return shown.decode().replace("\r\n", "\n"), ran
 
 
 def unnamed() -> IO[bytes]:

@@ -6,13 +6,11 @@ import gzip
 import io
 import json
 import os
-import pty
 import re
 import struct
 import subprocess
 import tarfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,7 @@ import pytest
 from tarkit.streams import source
 from tests._feeds import in_turn
 from tests._tools import each_row
-from tests.conftest import PAX, Archive, Content, Feed, Link, Run, each_feed, tar
+from tests.conftest import PAX, Archive, Content, Feed, Link, Run, each_feed, on_terminal, tar
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 640, 480) + b"\x08\2\0\0\0" + bytes(500)
 AB: dict[str, Content] = {
@@ -424,30 +422,18 @@ def test_in_a_terminal(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPat
     name = archive({"d/a.cls": b"7", "d/a.txt": b"\x1b[2Jx"})
     for variable, value in (("COLUMNS", "60"), ("TERM", "xterm-256color"), ("COLORTERM", ""), ("NO_COLOR", "1")):
         monkeypatch.setenv(variable, value)
-    assert in_terminal(run, "show", name).splitlines() == [
+    shown, ran = on_terminal("show", name)
+    assert ran.stderr == ""
+    assert shown.splitlines() == [
         "\u256d\u2500 d/a " + "\u2500" * 52 + "\u256e",
         "\u2502 " + "cls  1 B  text  7".ljust(56) + " \u2502",
         "\u2502 " + "txt  5 B  text  \\x1b[2Jx".ljust(56) + " \u2502",
         "\u2570" + "\u2500" * 44 + " in.tar at 0 \u2500\u256f",
     ]
     monkeypatch.setenv("NO_COLOR", "")
-    coloured = in_terminal(run, "show", name)
+    coloured, _ = on_terminal("show", name)
     assert "\x1b[32m" in coloured
     assert "\x1b[2J" not in coloured
-
-
-def in_terminal(run: Run, *words: str) -> str:
-    """Return the output on a terminal: less than the terminal's buffer."""
-    master, slave = pty.openpty()
-    ran = run(*words, stdout=slave)
-    os.close(slave)
-    got = b""
-    with suppress(OSError):  # the error on Linux when all have closed it
-        while piece := os.read(master, 1 << 16):
-            got += piece
-    os.close(master)
-    assert ran.stderr == ""
-    return got.decode().replace("\r\n", "\n")
 
 
 def test_what_is_loaded(archive: Archive) -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
-import pty
 import re
 import statistics
 import tarfile
-from contextlib import suppress
 from html.parser import HTMLParser
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -26,7 +23,7 @@ from tarkit.views import census
 from tarkit.views.census import Sizes, count, count_samples, round_bins, shares_of
 from tarkit.views.report import amount, range_words
 from tests._tools import each_row, on_disk
-from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, each_feed, tar
+from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, each_feed, on_terminal, tar
 from tests.laws.test_laws import archives
 
 ROWS: list[tuple[str, Content]] = [
@@ -528,26 +525,14 @@ def test_a_terminal(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch)
     """A terminal has colours unless disabled; the text is the same."""
     name = archive([*ROWS, ("e.\x1b[31m", b"1")])
 
-    def shown() -> str:
-        ours, theirs = pty.openpty()
-        try:
-            run("stats", name, stdout=theirs)
-        finally:
-            os.close(theirs)
-        text = b""
-        with open(ours, "rb", buffering=0) as screen, suppress(OSError):  # the error on Linux after the last byte
-            while piece := screen.read(1 << 16):  # the system may deliver output late
-                text += piece
-        return text.decode()
-
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    coloured = shown()
+    coloured, _ = on_terminal("stats", name)
     assert "\x1b[" in coloured
     assert "\x1b[31m" not in coloured
     words = re.sub(r"\x1b\[[0-9;]*m", "", coloured).split()
     monkeypatch.setenv("NO_COLOR", "1")
-    assert shown().split() == words == run("stats", name).stdout.decode().split()
+    assert on_terminal("stats", name)[0].split() == words == run("stats", name).stdout.decode().split()
 
 
 def test_a_sample_of_many_fields(run: Run, archive: Archive) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import os
-import tty
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +16,7 @@ from hypothesis import strategies as st
 from tarkit.export import parquet
 from tests._feeds import in_turn
 from tests._tools import each_row
-from tests.conftest import Archive, Content, Feed, Link, Run, each_feed, entries, tar, tarkit
+from tests.conftest import Archive, Content, Feed, Link, Run, each_feed, entries, on_terminal, tar, tarkit
 
 ROWS: dict[str, Content] = {
     "d/a.cls": b"3\n",  # header at 0
@@ -319,17 +317,10 @@ def test_pictures_of_a_library(run: Run, archive: Archive) -> None:
 def test_a_terminal(run: Run, archive: Archive) -> None:
     """Text tables may be written to a terminal, with escapes for control characters; others are refused."""
     name = archive({"k\x1b[2J.txt": b"a\x1b]0;x\x07b\tc\n\xff"})
-    master, slave = os.openpty()
-    try:
-        tty.setraw(slave)
-        run("tsv", name, "-q", "-f", "txt", stdout=slave)
-        shown = os.read(master, 1000)
-        for words in (["--format", "parquet"], ["--compress", "gz"]):
-            assert "refusing to write" in run("tsv", name, "-f", "txt", *words, stdout=slave, exit=2).stderr
-    finally:
-        os.close(master)
-        os.close(slave)
-    assert shown == b"__key__\ttxt\nk\\x1b[2J\ta\\x1b]0;x\\x07b\\tc\\n\\xff\n"
+    for words in (["--format", "parquet"], ["--compress", "gz"]):
+        assert "refusing to write" in on_terminal("tsv", name, "-f", "txt", *words, exit=2)[1].stderr
+    shown, _ = on_terminal("tsv", name, "-q", "-f", "txt")
+    assert shown == "__key__\ttxt\nk\\x1b[2J\ta\\x1b]0;x\\x07b\\tc\\n\\xff\n"
     assert b"k\x1b[2J\ta\x1b]0;x\x07b\\tc\\n\xff\n" in run("tsv", name, "-f", "txt").stdout
 
 
