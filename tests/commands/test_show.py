@@ -9,12 +9,15 @@ import os
 import re
 import struct
 import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import tarkit
 from tarkit.streams import source
 from tests._feeds import in_turn
 from tests._tools import each_row
@@ -444,8 +447,6 @@ def test_what_is_loaded(archive: Archive) -> None:
         "except SystemExit: pass\n"
         "sys.stderr.write(' '.join(sorted(sys.modules)))"
     )
-    import sys
-
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stderr.split()}
     assert loaded.isdisjoint({"rich", "PIL", "tqdm", "numpy", "pickle"})
@@ -458,3 +459,40 @@ def test_by_a_field_that_no_sample_has(run: Run, archive: Archive) -> None:
     for view in (["--html", "a.html"], ["--images"]):
         assert "tarkit: warning: no sample has 'class'" in run("show", "in.tar", "--by", "class", *view).lines
         assert "warning" not in run("show", "in.tar", "--by", "cls", *view).stderr
+
+
+# ---- values of tenbin, msgpack and CBOR
+
+
+def described(**fields: Any) -> dict[str, dict[str, Any]]:
+    """Return what `show` says of the fields of a sample, by their names."""
+    for library in ("numpy", "msgpack", "cbor2"):
+        pytest.importorskip(library)
+    with tarkit.TarWriter("in.tar") as out:
+        out.write("k", fields)
+    return {field["field"]: field for field in tarkit.open("in.tar").head()[0].describe()["fields"]}
+
+
+def test_values(here: Path) -> None:
+    """Values are shown as Python writes them, arrays by type and shape."""
+    numpy = pytest.importorskip("numpy")
+    arrays = [numpy.ones((2, 3), "float32"), numpy.array(1)]
+    seen = described(mp={"a": [1, b"x"]}, cbor={1: "\u00e9"}, ten=arrays)
+    assert (seen["mp"]["kind"], seen["mp"]["text"], seen["mp"]["cut"]) == ("msgpack", "{'a': [1, b'x']}", False)
+    assert (seen["cbor"]["kind"], seen["cbor"]["text"]) == ("cbor", "{1: '\u00e9'}")
+    assert seen["ten"]["arrays"] == [
+        {"name": "0", "dtype": "float32", "shape": [2, 3]}, {"name": "1", "dtype": "int64", "shape": []}
+    ]  # fmt: skip
+
+
+def test_values_that_cannot_be_shown(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damage, length and a library that is not there are notes."""
+    seen = described(mp=b"\xc1", msg=list(range(40_000)), ten=b"~TenBin~xx")
+    notes = {name: field["note"] for name, field in seen.items()}
+    assert notes == {"mp": "cannot be decoded", "msg": "too long to be decoded", "ten": "invalid header"}
+    long = described(mp=["x" * 5000])["mp"]
+    assert (len(long["text"]), long["cut"]) == (4096, True)
+    described(mp=b"\x01")
+    monkeypatch.setitem(sys.modules, "msgpack", None)
+    [field] = tarkit.open("in.tar").head()[0].describe()["fields"]
+    assert field["note"] == "not decoded: that requires tarkit[msgpack]"
