@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import io
 import re
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import tarkit
+from tarkit import errors
 from tests._tools import each_row
 from tests.conftest import Archive
 
@@ -122,7 +124,6 @@ mix([data], seed=1, total=-1) -> Usage: total=-1: it is at least 0
 mix([(data, float('nan'))], seed=1) -> Usage: sources[0]: `weight` is more than 0
 
 mix('a.tar', 1) -> Usage: a.tar: a mix is described in a file .yaml
-mix('nix.yaml', 1) -> TarkitError: nix.yaml: No such file
 mix({'shards': 'a.tar'}, 1) -> TypeError: a mix is of datasets
 mix(3, 1) -> TypeError: a mix is of datasets
 mix([{'weight': 1}], 1) -> Usage: sources[0]: `shards` is a name
@@ -157,7 +158,18 @@ data.map(dict, rejects='o.csv').table('o.csv') -> Usage: is the rejects, and the
 data.map(dict, rejects='o-1.tar').split('o-%d.tar') -> Usage: the shards may get
 data.map(dict, rejects='in.tar').write('o.tar') -> Usage: both input and output
 
-open('none.tar') -> TarkitError: none.tar: No such file or directory
+open('no.tar') -> MissingFile: no.tar: No such file or directory
+open('no-{0..3}.tar') -> MissingFile: 4 of the 4 names of no-{0..3}.tar are missing
+open(['in.tar', 'no.tar']) -> MissingFile: no.tar
+open('file:no.tar') -> MissingFile: no.tar
+stats('no.tar') -> MissingFile: no.tar
+check('no.tar') -> MissingFile: no.tar
+index('no.tar', 'tsv') -> MissingFile: no.tar
+loader('no.tar') -> MissingFile: no.tar
+mix('no.yaml', 1) -> MissingFile: no.yaml
+mix([{'shards': 'no.tar'}], 1) -> MissingFile: no.tar
+create('no.csv', 'out.tar') -> MissingFile: no.csv
+list(data.sort(order_file='no.txt')) -> MissingFile: no.txt
 open('') -> Usage: the name of an input is empty
 open([]) -> Usage: the list of inputs is empty
 open(b'in.tar') -> TypeError: not bytes
@@ -336,9 +348,15 @@ def test_errors(row: str, inputs: Path) -> None:
     message, _, hint = said.partition(" | ")
     with chdir(inputs):
         before = sorted(map(str, Path().rglob("*")))
-        with pytest.raises(getattr(tarkit, kind, None) or getattr(builtins, kind)) as error:
+        with pytest.raises(
+            getattr(errors, kind, None) or getattr(tarkit, kind, None) or getattr(builtins, kind)
+        ) as error:
             eval(code, {**NAMES, "data": tarkit.open("in.tar")})
         assert sorted(map(str, Path().rglob("*"))) == before
+    if isinstance(missing := error.value, errors.MissingFile):
+        assert isinstance(missing, FileNotFoundError)
+        assert missing.errno == errno.ENOENT
+        assert str(missing.filename) in str(missing)
     for part, text in ((message, str(error.value)), (hint, str(getattr(error.value, "hint", "")))):
         assert re.search(".*".join(map(re.escape, part.split("..."))), text), text
         assert not re.search(r"(?<![\w-])--?[a-zA-Z]", re.sub("tarkit index .*| -key", "", text)), text

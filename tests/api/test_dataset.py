@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import os
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,41 +51,6 @@ def test_a_seed_that_looks_like_a_buffer(number: int, archive: Archive) -> None:
         for seed in (0, 7, 42, 99, 101, 1234, 2026, 123456):
             data.shuffle(seed)
     assert [sample.key for sample in warned] == keys
-
-
-MISSING: dict[str, Callable[[], object]] = {
-    "name": lambda: tarkit.open("no.tar"),
-    "braces": lambda: tarkit.open("no-{0..3}.tar"),
-    "list": lambda: tarkit.open(["in.tar", "no.tar"]),
-    "file:": lambda: tarkit.open("file:no.tar"),
-    "stats": lambda: tarkit.stats("no.tar"),
-    "check": lambda: tarkit.check("no.tar"),
-    "index": lambda: tarkit.index("no.tar", "tsv"),
-    "loader": lambda: tarkit.loader("no.tar"),
-    "mix": lambda: tarkit.mix("no.yaml", 1),
-    "source of a mix": lambda: tarkit.mix([{"shards": "no.tar"}], 1),
-    "table": lambda: tarkit.create("no.csv", "out.tar"),
-    "order": lambda: list(tarkit.open("in.tar").sort(order_file="no.txt")),
-    "removed": lambda: _without("in.tar"),
-}
-
-
-def _without(name: str) -> list[tarkit.Sample]:
-    data = tarkit.open(name)
-    os.unlink(name)
-    return list(data)
-
-
-@each_row("call", MISSING)
-def test_inputs_that_do_not_exist(call: str, archive: Archive) -> None:
-    """The error is a FileNotFoundError and a TarkitError, with the message of the command line."""
-    archive(MANY)
-    with pytest.raises(FileNotFoundError, match=r"in\.tar|no") as raised:
-        MISSING[call]()
-    error = raised.value
-    assert isinstance(error, tarkit.TarkitError)
-    assert error.errno == errno.ENOENT
-    assert str(error.filename) in str(error)
 
 
 def test_epochs(archive: Archive, run: Run) -> None:
