@@ -70,7 +70,14 @@ mix(['a.tar', 'b.tar'], seed=1) -> TypeError: pairs (dataset, weight)
 mix([(2, data)], seed=1) -> TypeError: pairs (dataset, weight)
 mix(data, seed=1) -> TypeError: pairs (dataset, weight)
 mix([data], seed='x') -> TypeError: seed='x'
+data.head(-1) -> Usage: count=-1: it is at least 0
 data.head('1') -> TypeError: count='1'
+data.extract('d', mtime='then') -> Usage: mtime=
+data.extract('d', mtime=10 ** 12) -> Usage: mtime=
+data.extract('d', mtime=1.5) -> TypeError: mtime=
+open('a.tar', shard_slice=slice(-1, None)) -> Usage: counts from the start
+open('a.tar', shard_slice=slice(0, -1)) -> Usage: counts from the start
+open('a.tar', shard_slice=slice(0, 3, -1)) -> Usage: counts from the start
 open('a.tar', shard_slice=3) -> TypeError: shard_slice=3: a slice is needed
 data.write(3) -> TypeError: a path or a binary file object, not int
 data.write(io.StringIO()) -> Usage: a text file
