@@ -231,7 +231,7 @@ def test_warnings(archive: Archive) -> None:
     of_tarkit = [each for each in caught if each.category is not ResourceWarning]  # those are of an earlier test
     assert [(Path(each.filename).name, each.category) for each in of_tarkit] == [("test_open.py", tarkit.TarkitWarning)]
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", tarkit.TarkitWarning)
         with pytest.raises(tarkit.TarkitWarning, match="scattered"):
             list(tarkit.open(name, allow=["scattered-sample"]))
         data = tarkit.open(name, allow=["scattered-sample"], on_problem=told.append)
