@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.arguments import parse_processes
 from tarkit.cli.command import WHOLE_RUN, Command, Option, common, common_options, given_words, settings_of
 from tarkit.cli.console import ConsoleRun, current, make_bar
 from tarkit.cli.lines import TarkitStep, known_outputs
@@ -21,7 +20,7 @@ from tarkit.streams.sink import Sink, open_sink
 
 if TYPE_CHECKING:
     from tarkit.cli.emit import ValueWords
-    from tarkit.jobs.engine import JobExecutor, JobFailure, JobSummary
+    from tarkit.jobs.engine import JobFailure, JobSummary
     from tarkit.jobs.job import JobStdout, ValueJob
     from tarkit.jobs.journal import JobJournal
     from tarkit.jobs.values import Value
@@ -143,37 +142,24 @@ def _run_all(jobs: Iterable[ValueJob], total: int, options: JobOptions) -> None:
 def _run(
     run: ConsoleRun, jobs: Iterable[ValueJob], total: int, options: JobOptions, journal: JobJournal | None
 ) -> JobSummary:
-    from tarkit.jobs.engine import run_jobs
+    from tarkit.cli.app import run_in_copy
+    from tarkit.jobs.engine import run_with_options
 
     output = _Stdout()
-    executor = _make_executor(run, total, options)
-    try:
-        summary = run_jobs(
-            jobs,
-            executor,
-            retries=options.retries,
-            halt=options.halt,
-            journal=journal,
-            progress=_progress(run, total),
-            write_stdout=output.write,
-        )
-    finally:
-        executor.close()
+    summary = run_with_options(
+        options,
+        jobs,
+        total,
+        journal,
+        relay=_relay,
+        tmpdir=run.scratch(None),
+        warn=run.warn,
+        run=run_in_copy,
+        progress=_progress(run, total),
+        write_stdout=output.write,
+    )
     output.close()
     return summary
-
-
-def _make_executor(run: ConsoleRun, total: int, options: JobOptions) -> JobExecutor:
-    settings: dict[str, Any] = {"timeout": options.timeout, "relay": _relay, "tmpdir": run.scratch(None)}
-    if options.dask is not None:
-        from tarkit.jobs.dask import DaskExecutor, connect_cluster
-
-        cluster = connect_cluster(options.dask, options.dask_resources, jobs=options.jobs, warn=run.warn)
-        return DaskExecutor(cluster, jobs=options.jobs, **settings)
-    from tarkit.cli.app import run_in_copy
-    from tarkit.jobs.local import LocalExecutor
-
-    return LocalExecutor(min(parse_processes(options.jobs), max(1, total)), run=run_in_copy, **settings)
 
 
 def _relay(job: ValueJob, line: bytes) -> None:

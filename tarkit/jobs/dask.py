@@ -34,8 +34,7 @@ from tarkit.jobs.dask_worker import (
     run_on_worker,
     wait_for_end,
 )
-from tarkit.jobs.engine import JobExecutor
-from tarkit.jobs.job import JobOutcome, Relay, ValueJob
+from tarkit.jobs.job import JobExecutor, JobOutcome, Relay, ValueJob
 from tarkit.streams.command import DEVNULL, Program
 from tarkit.streams.location import Location
 from tarkit.streams.tempfile import TemporaryFile

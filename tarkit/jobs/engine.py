@@ -9,39 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from tarkit.jobs.job import JobOutcome, JobStdout, ValueJob
+from tarkit.arguments import parse_processes
+from tarkit.jobs.job import JobExecutor, JobOutcome, JobStdout, Relay, RunWords, ValueJob
 from tarkit.jobs.journal import JobJournal
-from tarkit.jobs.options import Halt
+from tarkit.jobs.options import Halt, JobOptions
 
 WriteStdout = Callable[[JobStdout], None]
 
 SHOWN = 100  # failures that are kept for the table
 HELD = 256  # outputs of jobs that wait for those of jobs before them
 PULSE = 0.2  # seconds between two calls of `progress`
-
-
-class JobExecutor(Protocol):
-    """An executor: runs jobs.
-
-    Attributes:
-        slots: how many jobs are submitted at a time; it may change.
-    """
-
-    slots: int
-
-    def submit(self, job: ValueJob, attempt: int) -> None:
-        """Begin a job."""
-
-    def wait(self, seconds: float) -> list[tuple[ValueJob, JobOutcome]]:
-        """Return the jobs that have ended; wait up to `seconds` while there are none."""
-
-    def cancel(self) -> None:
-        """End all jobs that run; `wait` does not return them."""
-
-    def close(self) -> None:
-        """End all jobs that run, and the processes started for them."""
 
 
 class JobFailure(NamedTuple):
@@ -119,6 +98,53 @@ def run_jobs(
         return loop.summary
     finally:
         executor.cancel()
+
+
+def run_with_options(
+    options: JobOptions,
+    jobs: Iterable[ValueJob],
+    total: int,
+    journal: JobJournal | None,
+    *,
+    relay: Relay,
+    tmpdir: str | None,
+    warn: Callable[[str], None],
+    run: RunWords | None = None,
+    progress: Callable[[JobSummary], None] = lambda summary: None,
+    write_stdout: WriteStdout = lambda output: None,
+) -> JobSummary:
+    """Run jobs here or on a cluster, as options say, and return counts of their outcomes.
+
+    Args:
+        options: the options.
+        jobs, journal, progress, write_stdout: as for `run_jobs`.
+        total: how many jobs there are.
+        relay, tmpdir, run: as for `LocalExecutor`.
+        warn: called with a text while a cluster has no workers.
+    """
+    executor: JobExecutor
+    if options.dask is not None:
+        from tarkit.jobs.dask import DaskExecutor, connect_cluster
+
+        cluster = connect_cluster(options.dask, options.dask_resources, jobs=options.jobs, warn=warn)
+        executor = DaskExecutor(cluster, jobs=options.jobs, timeout=options.timeout, relay=relay, tmpdir=tmpdir)
+    else:
+        from tarkit.jobs.local import LocalExecutor
+
+        slots = min(parse_processes(options.jobs), max(1, total))
+        executor = LocalExecutor(slots, timeout=options.timeout, run=run, relay=relay, tmpdir=tmpdir)
+    try:
+        return run_jobs(
+            jobs,
+            executor,
+            retries=options.retries,
+            halt=options.halt,
+            journal=journal,
+            progress=progress,
+            write_stdout=write_stdout,
+        )
+    finally:
+        executor.close()
 
 
 @dataclass

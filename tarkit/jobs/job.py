@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Protocol
 
 from tarkit.errors import printable, signal_name
 from tarkit.jobs.quoting import shell_word
@@ -108,6 +109,28 @@ class JobOutcome:
         if self.status == TIMED_OUT:
             return "timed out"
         return f"status {self.status}" if self.status >= 0 else signal_name(-self.status)
+
+
+class JobExecutor(Protocol):
+    """An executor: runs jobs.
+
+    Attributes:
+        slots: how many jobs are submitted at a time; it may change.
+    """
+
+    slots: int
+
+    def submit(self, job: ValueJob, attempt: int) -> None:
+        """Begin a job."""
+
+    def wait(self, seconds: float) -> list[tuple[ValueJob, JobOutcome]]:
+        """Return the jobs that have ended; wait up to `seconds` while there are none."""
+
+    def cancel(self) -> None:
+        """End all jobs that run; `wait` does not return them."""
+
+    def close(self) -> None:
+        """End all jobs that run, and the processes started for them."""
 
 
 def make_directories(job: ValueJob, working: str | None = None) -> None:

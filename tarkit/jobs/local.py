@@ -6,9 +6,8 @@ import select
 from functools import partial
 
 from tarkit.jobs.calls import PickledCall, call_here
-from tarkit.jobs.engine import JobExecutor
 from tarkit.jobs.guard import ProcessGuard
-from tarkit.jobs.job import JobOutcome, Relay, RunWords, ValueJob
+from tarkit.jobs.job import JobExecutor, JobOutcome, Relay, RunWords, ValueJob
 from tarkit.jobs.process import Copies, RunningJob, end_jobs, end_late
 from tarkit.parallel import may_fork
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 from tarkit.arguments import (
     check_function,
     check_text,
-    parse_processes,
     split_names,
 )
 from tarkit.dataset import Dataset
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.jobs.engine import JobExecutor, JobSummary, run_jobs
+from tarkit.jobs.engine import JobSummary, run_with_options
 from tarkit.jobs.job import Counts, ValueJob, print_line
 from tarkit.jobs.journal import location_states
-from tarkit.jobs.local import LocalExecutor
 from tarkit.jobs.options import Halt, JobOptions
 from tarkit.jobs.outputs import check_outputs, parents_of
 from tarkit.jobs.values import fill_name, has_placeholder, make_values
@@ -133,7 +132,7 @@ def map_shards(
         Output.from_argument(fill_name(template, value), compress, options=storage)  # raises for a template
     name = _name_of(function, {"allow": allowed, "skip": skipped, "compress": (compress,) if compress else ()})
 
-    def each_job() -> Iterable[ValueJob]:
+    def make_jobs() -> Iterable[ValueJob]:
         for value, location in pairs:
             target = fill_name(template, value)
             call = ShardCall(location, target, function, begin, compress, storage_options)
@@ -141,16 +140,11 @@ def map_shards(
             settings: dict[str, Any] = {"outputs": (target,), "reads": reads, "storage": storage}
             yield ValueJob(value, directories=parents_of([target]), call=call, name=name, **settings)
 
-    opened, executor = options.open_journal(Run()), None
-    try:
-        executor = _make_executor(options, tmpdir)
-        watch = progress or (lambda summary: None)
-        summary = run_jobs(each_job(), executor, retries=retries, halt=halt, journal=opened, progress=watch)
-    finally:
-        if executor is not None:
-            executor.close()
-        if opened is not None:
-            opened.close()
+    opened = options.open_journal(Run())
+    how: dict[str, Any] = {"tmpdir": tmpdir, "warn": partial(warnings.warn, stacklevel=2)}
+    how |= {} if progress is None else {"progress": progress}
+    with nullcontext() if opened is None else closing(opened):
+        summary = run_with_options(options, make_jobs(), len(pairs), opened, relay=print_line, **how)
     if summary.failed:
         raise _failed(summary, len(pairs))
     return summary
@@ -168,13 +162,3 @@ def _failed(summary: JobSummary, total: int) -> TarkitError:
     lines = outcome.tail.splitlines() or [outcome.words()]
     message = next((line for line in lines if line.startswith("tarkit: ")), lines[-1]).removeprefix("tarkit: ")
     return TarkitError(f"{summary.failed} of {total} jobs failed; {public_name(job.value.text)}: {message}")
-
-
-def _make_executor(options: JobOptions, tmpdir: str | None) -> JobExecutor:
-    if options.dask is None:
-        return LocalExecutor(parse_processes(options.jobs), relay=print_line, tmpdir=tmpdir)
-    from tarkit.jobs.dask import DaskExecutor, connect_cluster
-
-    warn = partial(warnings.warn, stacklevel=2)
-    cluster = connect_cluster(options.dask, options.dask_resources, jobs=options.jobs, warn=warn)
-    return DaskExecutor(cluster, jobs=options.jobs, relay=print_line, tmpdir=tmpdir)
