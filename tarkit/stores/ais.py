@@ -175,7 +175,7 @@ class AisStore(Store):
         if not succeeded(reply):
             self._raise_for(url, reply)
         page = read_json(reply, url)
-        if not isinstance(page, dict):
+        if not isinstance(page, dict) or "uuid" not in page:  # which an empty list has too
             raise _list_error(url)
         entries, token = page.get("entries") or [], page.get("continuation_token") or ""
         if not isinstance(entries, list) or not isinstance(token, str):

@@ -16,6 +16,7 @@ from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage
 from tarkit.stores.bucket_errors import aborting, first_line, is_lost, raise_for, status_of
 from tarkit.stores.buckets import open_bucket, server_of, split_named, split_url
 from tarkit.stores.names import warn_of_names
+from tarkit.stores.retry import endless_error
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import (
     PASSING,
@@ -129,14 +130,20 @@ class ObjectStore(Store):
         directory = prefix.rpartition("/")[0] or None
         offset = _before(last or prefix) if last or len(prefix) > len(directory or "") + 1 else None
         store = open_bucket(scheme, bucket, self.options, self.options.retries)
+        mark, repeats = "", 0
         try:
-            for page in obstore.list(store, prefix=directory, offset=offset):
-                for meta in page:
-                    name = meta["path"]
-                    if name.startswith(prefix):
-                        yield name, _info(f"{scheme}://{bucket}/{name}", meta, listed=True)
-                    elif name > prefix:
-                        return
+            pages = obstore.list(store, prefix=directory, offset=offset)
+            for number, meta in enumerate(chain.from_iterable(pages), 1):
+                name = meta["path"]
+                repeats += name == mark
+                if repeats > 1:  # an object and that with a slash behind its name are listed alike
+                    raise endless_error(url)
+                if number & (number - 1) == 0:  # powers of two: behind one of them is all of what is repeated
+                    mark, repeats = name, 0
+                if name.startswith(prefix):
+                    yield name, _info(f"{scheme}://{bucket}/{name}", meta, listed=True)
+                elif name > prefix:
+                    return
         except InvalidPathError:
             raise
         except BaseException as error:

@@ -74,6 +74,11 @@ def request_again(request: Callable[[], Result], name: str, options: StoreOption
     return RetryPolicy(options).repeat(name, partial(call_interruptibly, request))
 
 
+def endless_error(url: str) -> TarkitError:
+    """Return the error for a list whose pages begin anew."""
+    return TarkitError(f"{public_name(url)}: the list has no end: a page follows itself")
+
+
 def list_pages(
     url: str, options: StoreOptions, request: Callable[[Place], tuple[Sequence[Result], Place | None]], place: Place
 ) -> Iterator[Result]:
@@ -86,7 +91,7 @@ def list_pages(
     following: Place | None = place
     while following is not None:
         if following in places:
-            raise TarkitError(f"{public_name(url)}: the list has no end: a page follows itself")
+            raise endless_error(url)
         places.add(following)
         entries, following = request_again(partial(request, following), public_name(url), options)
         yield from entries

@@ -102,6 +102,22 @@ def test_what_follows_is_no_list(page: bytes, s3: S3Server) -> None:
     assert "the server sends" in said
 
 
+@each_row("scheme", ["s3", "gs"])
+@each_row("first", [1, 2])
+def test_pages_that_follow_themselves(scheme: str, first: int, s3: S3Server) -> None:
+    """The list is an error, and has an end."""
+    url, pages = put(s3, *(f"{n:02}" for n in range(10))).replace("s3", scheme), list[bytes]()
+
+    def damage(request: Request, data: bytes) -> bytes:
+        pages.append(data)
+        return pages[min(len(pages), first) - 1]
+
+    s3.page, s3.damage = 3, damage
+    with pytest.raises(TarkitError, match=f"^{url}: the list has no end"):
+        list(connect.list_objects(url, at(s3.url, anonymous=True)))
+    assert len(pages) < 40
+
+
 def test_what_follows_may_not_be_asked_for(s3: S3Server) -> None:
     """Some accounts refuse a login in the query of a URL: then the list is believed, unless something follows."""
     assert not damaged_list(s3, "s3", lambda page, request, data: 403 if "X-Amz-Signature" in request.query else data)
