@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 _PIECE = 8 << 20  # bytes that are requested at a time
 _BLOCK = 1 << 16  # bytes that a file system may read ahead of what was requested
 _WRITTEN = 8 << 20  # bytes that are sent at a time
-_TIMEOUTS = ("ftp", "sftp", "ssh")  # protocols whose file systems take `timeout`, of a connection and of its replies
+_SERVERS = ("ftp", "sftp", "ssh")  # their file systems take `timeout`, of a connection and of its replies
 _VERSIONS = (
     "ETag", "etag", "e_tag", "version_id", "generation", "mtime", "modify", "modified", "last_modified",
     "LastModified", "modificationTime", "updated", "created",
@@ -125,6 +125,8 @@ class Connection:
         except ValueError:  # whose text may have a part of the password
             what = f"{self._scheme}://: a URL whose login, host or port is not valid"
             raise Usage(what, "in a password # ? / : @ are %23 %3F %2F %3A %40") from None
+        if "?" in url and self._scheme in _SERVERS:  # they would leave it out, with all that follows
+            raise not_found_error(public_name(url))
         return path
 
     def use(self, url: str, action: Callable[[Any], _T]) -> _T:
@@ -149,7 +151,7 @@ class Connection:
     def _connect(self, url: str) -> Any:
         settings = {**self._class._get_kwargs_from_urls(url), **self._options.storage}
         settings.pop("path", None)
-        if self._scheme in _TIMEOUTS:
+        if self._scheme in _SERVERS:
             settings.setdefault("timeout", self._options.timeout)
         system = self._class(skip_instance_cache=True, **settings)
         if self._scheme in ("sftp", "ssh"):
@@ -251,6 +253,7 @@ class OtherUpload(Upload):
             pass
 
     def _begin(self, directory: str, system: Any) -> None:
+        self._refuse_directory(system)
         if directory:
             try:
                 system.makedirs(directory, exist_ok=True)
@@ -266,6 +269,7 @@ class OtherUpload(Upload):
     def _rename(self, system: Any) -> None:
         """Rename the file, over an existing one, and check that the new name exists."""
         self._check(self._part, system)
+        self._refuse_directory(system)
         try:
             system.mv(self._part, self._path)
         except Exception:
@@ -286,6 +290,11 @@ class OtherUpload(Upload):
             system.mv(old, self._path)
             raise
         system.rm_file(old)
+
+    def _refuse_directory(self, system: Any) -> None:
+        """Raise IsADirectoryError for a directory of the name, which a file system may rename, or rename into."""
+        if _exists(self._path, system):
+            _info(self._url, self._path, system)
 
     def _check(self, path: str, system: Any) -> None:
         system.invalidate_cache()

@@ -7,7 +7,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -282,6 +282,7 @@ def test_a_cache_has_an_object_until_it_changes(backend: Backend, root: str, her
 # ---- Lists
 
 
+@pytest.mark.forks
 def test_lists(backend: Backend, root: str) -> None:
     """By the start of names, with lengths, and a depth; globs are those of a directory with the same files."""
     if not find_scheme(root).listed:  # type: ignore[union-attr]
@@ -354,6 +355,17 @@ def test_fresh_replaces_nothing(written: str) -> None:
         assert whole(f"{written}{size}") == b"first"
     assert whole(f"{written}a") == b"one"
     assert sorted(names(written)) == ["11000000", "3", "a"]
+
+
+def test_a_directory_stays(backend: Backend, written: str) -> None:
+    """Where an object cannot have its name it is an error, and nothing is left of it."""
+    if not backend.ranges:
+        pytest.skip("rclone removes directories itself")
+    put(f"{written}d/a", b"one")
+    with suppress(TarkitError, OSError):
+        put(f"{written}d", b"two")
+    assert whole(f"{written}d/a") == b"one"
+    assert set(names(written)) <= {"d", "d/a"}
 
 
 def test_removes(written: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -129,6 +130,18 @@ def test_schemes_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     hint = str(schemes.unknown_scheme_error("nobody://x").hint)
     assert "'pipe:COMMAND nobody://x'" in hint
     assert "pip install 'tarkit[fsspec]'" in hint
+
+
+@each_row("scheme", ["ftp", "sftp"])
+def test_names_with_a_question_mark(scheme: str, store: OtherStore) -> None:
+    """The library would take what comes before it for the name."""
+    if scheme == "sftp":
+        pytest.importorskip("paramiko")
+    for name in ("a?b.tar", "d/?a.tar", "a.tar?"):
+        url = f"{scheme}://127.0.0.1:1/{name}"
+        for call in (store.head, store.delete, partial(whole, store), partial(put, store, data=b"x")):
+            with pytest.raises(FileNotFoundError):
+                call(url)  # type: ignore[operator]
 
 
 def test_directories_and_chains(tmp_path: Path) -> None:
