@@ -76,16 +76,17 @@ COMMANDS = {
 }
 """Command lines, and the problems that mean something else there."""
 FEW = {"scattered-sample", "joined-sample", "unmovable-entry"}
-CASES = [name for name, case in DAMAGE.items() if not case.options and "note" not in name]
+# in a stream an entry without a key before the damage follows a sample that is gone already: a warning says so
+CASES = [name for name, case in DAMAGE.items() if not case.options and name != "in-a-payload-behind-a-note"]
 
 
 def rows() -> list[tuple[str, str, str]]:
-    """Return each case with every other command, files, pipes and compressed files in turn."""
+    """Return each case with some of the commands, files, pipes and compressed files in turn."""
     found = []
     for number, name in enumerate(CASES):
         for place, (command, others) in enumerate(COMMANDS.items()):
-            if DAMAGE[name].problem not in others and ((number + place) % 2 == 0 or DAMAGE[name].problem in FEW):
-                found.append((name, command, KINDS[(number + place) // 2 % len(KINDS)]))
+            if DAMAGE[name].problem not in others and ((number + place) % 3 == 0 or DAMAGE[name].problem in FEW):
+                found.append((name, command, KINDS[(number + place) // 3 % len(KINDS)]))
     return found
 
 
@@ -117,16 +118,10 @@ LARGE: list[tuple[str, Content]] = [
     ("README", b"r"), ("a.bin", BIG + b"a"), ("a.n", b"0"), ("e.n", b"0"), ("e.y", BIG), ("LAST", b"l"),
 ]  # fmt: skip
 AGAIN: list[tuple[str, Content]] = [*LARGE, ("d/c.txt", b"again")]
-STREAMED = [
-    *("cat -f n", "sort", "sort -s n", "sort -s n -r", "shuffle --seed 2", "shuffle --seed 2 -p 2", "show --names"),
-    *(
-        "shuffle --seed 2 --buffer 9",
-        "split -c 2 -o out/%d.tar",
-        "split -s 20K -o out/%d.tar",
-        "split -n 3 -o out/%d.tar",
-    ),
-    *("tsv -f n", "extract -C out", "stats --total", "get d/b", "get d/b.n", "get d/b.bin", "get -f y"),
-]
+STREAMED = ["cat -f n", "sort", "sort -s n", "sort -s n -r", "shuffle --seed 2", "shuffle --seed 2 -p 2", "tsv -f n"]
+STREAMED += ["shuffle --seed 2 --buffer 9", "split -c 2 -o out/%d.tar", "split -s 20K -o out/%d.tar"]
+STREAMED += ["split -n 3 -o out/%d.tar", "extract -C out", "stats --total", "show --names"]
+STREAMED += ["get d/b", "get d/b.n", "get d/b.bin", "get -f y"]
 
 
 @each_row(("command", "kind"), [(command, kind) for command in STREAMED for kind in ("pipe", "gzip")])
@@ -137,26 +132,17 @@ def test_large_samples_of_streams(command: str, kind: str, run: Run, archive: Ar
     assert expected
     for way in ("plenty", "little"):
         with machine(way), pytest.MonkeyPatch.context() as patch:
-            for module, limit, size in (
-                (reader, "LARGE", 1 << 12),
-                (source, "HELD", 1 << 12),
-                (source, "CHUNK", 1 << 11),
-            ):
-                patch.setattr(module, limit, size)
+            patch.setattr(source, "CHUNK", 1 << 11)
+            for module, limit in ((reader, "LARGE"), (source, "HELD")):
+                patch.setattr(module, limit, 1 << 12)
             _, made = output(run, command, Feed(kind)(name))
         assert made == expected, way
 
 
 # ---- seeds, sparse files
 
-DRAWING = [
-    "cat --sample 0.5",
-    "cat -s 50",
-    "cat --sample 0.5 -s 50",
-    "sort -s __random__",
-    "shuffle",
-    "mix --until all",
-]
+DRAWING = ["cat --sample 0.5", "cat -s 50", "cat --sample 0.5 -s 50", "sort -s __random__", "shuffle"]
+DRAWING += ["mix --until all"]
 
 
 @each_row(("command", "kind"), [(command, KINDS[place % 3]) for place, command in enumerate(DRAWING)])
