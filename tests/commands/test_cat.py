@@ -1169,31 +1169,6 @@ def test_a_report_is_no_input(run: Run, archive: Archive) -> None:
     assert Path("in.tar").read_bytes() == tar(ABC)
 
 
-@each_row(
-    "words",
-    [
-        ["cat", "in.tar", "-o", "out", "--report", "out"],
-        ["cat", "in.tar", "-o", "out", "--report", "./out"],
-        ["cat", "in.tar", "-o", "out-0.tar", "--keys-from", "out-0.tar"],
-        ["cat", "-T", "out-0.tar", "-o", "out-0.tar"],
-        ["cat", "-l", "out-0.tar", "-o", "o", "--report", "out-0.tar"],
-        ["create", "list", "-o", "out", "--depfile", "out"],
-        ["create", "list", "-o", "out", "--depfile", "d", "--report", "d"],
-        ["split", "in.tar", "-c", "1", "-o", "new-%d.tar", "--report", "new-0.tar"],
-        ["split", "in.tar", "-c", "1", "-o", "new-%d.tar", "--report", "r", "--manifest", "r"],
-        ["split", "in.tar", "-c", "1", "-o", "out-%d.tar", "--force", "--keys-from", "out-0.tar"],
-    ],
-)
-def test_written_files_must_be_different(words: list[str], run: Run, archive: Archive) -> None:
-    """Outputs, reports and lists of keys or inputs must be different files."""
-    archive({"a.x": b"", "b.x": b""})
-    Path("out-0.tar").write_text("in.tar\n")
-    Path("list").write_text("a.x text:1\n")
-    run(*words, exit=2)
-    assert sorted(os.listdir()) == ["in.tar", "list", "out-0.tar"]
-    assert Path("out-0.tar").read_text() == "in.tar\n"
-
-
 def test_terminals(run: Run, archive: Archive) -> None:
     """An archive is not read from a terminal, and not written to one: nothing of it is shown."""
     archive(ABC)

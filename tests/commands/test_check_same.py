@@ -202,16 +202,6 @@ def test_no_verdict(these: list[str], others: list[str], run: Run, archive: Arch
     assert objects(run("check", *these, "--same-as", *others, "--json", exit=1), "summary")[0]["same"] is None
 
 
-@each_row("words", [["-T", "empty", "--same-as", "in.tar"], ["-T", "empty"], ["in.tar", "-T", "empty"]])
-def test_a_list_without_shards(words: list[str], run: Run, archive: Archive, here: Path) -> None:
-    """An empty list is an error, as in other commands."""
-    archive([])
-    (here / "empty").write_text("\n")
-    ran = run("check", *words, exit=1)
-    assert ran.lines == ["tarkit: empty: an empty list of inputs"]
-    assert not ran.stdout
-
-
 def test_a_list_from_stdin(run: Run, archive: Archive) -> None:
     """stdin is read once, even if a shard that it lists is missing."""
     listed = f"{archive(R)}\nno.tar\n".encode()

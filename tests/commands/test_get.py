@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import tarfile
 import time
 from pathlib import Path
@@ -223,71 +222,6 @@ def test_it_stops_early(run: Run, archive: Archive) -> None:
     assert run("get", "d.1/a.txt", name).stdout == b"text\n"
     assert run("get", "-f", "jpg", name, "no-such.tar", exit=1).stdout == b""
     assert "[truncated]" in run("get", "c.cls", name, exit=1).stderr
-
-
-@each_row(
-    ("words", "lines"),
-    [
-        (["x"], ["tarkit: no sample 'x': searched 1 input", f"hint: {LISTED}"]),
-        (["x.jpg"], ["tarkit: no sample 'x': searched 1 input", f"hint: {LISTED}"]),
-        (
-            ["b.png"],
-            [
-                "tarkit: in.tar: at 4096: 'b' has no field 'png', it has 'JPG', 'txt' [missing-field]",
-                "hint: tarkit show lists fields",
-            ],
-        ),
-        (
-            ["-f", "wav"],
-            [
-                "tarkit: no selected sample has a field 'wav': searched 1 input",
-                "hint: 'd.1/a' has 'jpg', 'seg.png', 'txt'",
-            ],
-        ),
-        (
-            ["-f", "wav", "--match", "x"],
-            ["tarkit: no selected sample has a field 'wav': searched 1 input"],
-        ),
-    ],
-)
-def test_not_found(words: list[str], lines: list[str], run: Run, archive: Archive) -> None:
-    """A missing key is an error without an output."""
-    ran = run("get", *words, archive(ONE), "-o", "out", exit=1)
-    assert ran.lines == lines
-    assert not Path("out").exists()
-
-
-@each_row(
-    ("words", "meant"),
-    [
-        (["c", "in.tar", "-f", "cls"], "c.cls"),
-        (["d.1/a", "in.tar", "-f", "jpg,png"], "d.1/a.jpg"),
-        (["d.1/a.jpg", "in.tar", "-f", "jpg"], "d.1/a.jpg"),
-        (["it's", "-f", "cls"], shlex.quote("it's.cls")),
-        (["no.tar", "in.tar", "-f", "cls"], None),
-        (["no.tar.gz", "-f", "cls"], None),
-        (["no/", "-f", "cls"], None),
-        (["in.tar", "c", "-f", "cls"], None),
-        (["no", "in.tar"], None),
-    ],
-)
-def test_a_key_with_a_field(words: list[str], meant: str | None, run: Run, archive: Archive) -> None:
-    """With -f all arguments are inputs: if the first looks like a KEY, the hint has KEY.FIELD."""
-    archive(ONE)
-    ran = run("get", *words, "-o", "out", exit=1)
-    hints = [line for line in ran.lines if line.startswith("hint: ") and "-f" in line]
-    said = f"hint: the field of one sample is KEY.FIELD, without -f: tarkit get {meant} INPUT..."
-    assert hints == ([said] if meant else [])
-    assert ran.lines[0].endswith("No such file or directory; with -f all words are inputs") == bool(meant)
-
-
-@each_row(("key", "hinted"), [("c.cls", True), ("d.1/a", True), ("no.tar", False), ("no/", False)])
-def test_a_key_behind_its_input(key: str, hinted: bool, run: Run, archive: Archive) -> None:
-    """An archive in place of KEY, and a word that may be a KEY in place of an input: the hint has them in order."""
-    archive(ONE)
-    lines = run("get", "in.tar", key, exit=1).lines
-    assert lines[0] == f"tarkit: {key}: No such file or directory"
-    assert (f"hint: KEY comes first: tarkit get {key} in.tar" in lines) == hinted
 
 
 @each_row("index", [False, True])

@@ -302,21 +302,6 @@ def test_names_of_epochs(name: str, expected: str, run: Run, archive: Archive) -
     assert found == set(expected.split())
 
 
-# ---- usage errors
-
-
-@each_row(
-    "words",
-    ["shuffle in.tar -c 2", "shuffle in.tar --epochs 2 -o e{epoch}-%d.tar", "sort in.tar -s __random__ -o x-%d.tar"],
-)
-def test_no_seed_before_a_usage_error(words: str, run: Run, archive: Archive) -> None:
-    """The seed is drawn and printed after all options were checked."""
-    archive(TEN)
-    ran = run(*words.split(), exit=2)
-    assert len(ran.lines) == 2
-    assert "seed" not in ran.stderr
-
-
 # ---- ends of a run
 
 

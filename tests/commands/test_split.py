@@ -243,18 +243,6 @@ def test_more_samples_than_were_counted(run: Run, archive: Archive) -> None:
     assert ran.lines == ["tarkit: an input has changed: it has more samples than in the pass that counted them"]
 
 
-@each_feed
-def test_too_few_samples_for_the_shards(run: Run, archive: Archive, feed: Feed) -> None:
-    """No shard is empty: fewer samples than shards are an error, unless some are repeated."""
-    ran = run("split", feed(archive(TEN)), "-n", "11", exit=1)
-    assert ran.lines == [
-        "tarkit: 10 samples cannot fill 11 shards",
-        "hint: --remainder repeat uses some again",
-    ]
-    run("split", feed("in.tar"), "-n", "11", "--remainder", "drop", exit=1)
-    assert shards("split*") == {}
-
-
 EQUAL = {
     "-n 3 --remainder spread": "0 1 2/3 4 5/6 7",
     "-n 3 --remainder drop": "0 1/2 3/4 5",

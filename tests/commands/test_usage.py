@@ -1,4 +1,4 @@
-"""Errors that end a command before it begins: one line, and nothing is read or written."""
+"""Errors of command lines: one line and perhaps a hint, and nothing is written."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from tests._tools import each_row
 from tests.conftest import tar, tarkit
 
-# A command line, and the first line of stderr, or its beginning before `...`; the hint after `|`. The status is 2 after
-# `->`, and 1 after `=>`. `cat` has an output.
+# A command line, and the only line of stderr; after `|` the hint, or nothing if there is none. A text may end in `...`.
+# The status is 2 after `->`, and 1 after `=>`. `cat` has an output.
 ERRORS = r"""
 split in.tar -c 0 -> split: Invalid value for '-c' / '--count': 0 is not in the range x>=1.
 split in.tar -s 100 -> '100': a size of 100 bytes holds no entry | was -c 100 meant?
@@ -86,6 +86,8 @@ split in.tar -c 1 --parts a,b=0.1 -o {part}-{0..3}.tar --start 4 =>
     'a-{0..3}.tar': too few names: the template has 4 names, shard 5 has none
 split in.tar -c 1 --map none => none: No such file or directory
 split in.tar -c 1 --map {} => --map: no pattern in this map
+split in.tar -n 4 => 3 samples cannot fill 4 shards | --remainder repeat uses some again
+split in.tar -n 4 --remainder drop => 3 samples cannot fill 4 shards | --remainder repeat uses some again
 
 sort in.tar --by n --order-file list -> --order-file cannot be used with -s, -t or --reverse
 sort in.tar -s __random__,n -> -s __random__ cannot be used with other fields or --check-only
@@ -95,7 +97,10 @@ sort in.tar -s , -> -s names no field
 sort in.tar --memory 10K -> --memory 10K: the minimum is 1 MB
 sort in.tar --memory x -> invalid size 'x'
 sort in.tar --force -o x.tar -> --force and --size-rule require -c or --size
+sort in.tar -s __random__ -o x-%d.tar -> 'x-%d.tar': %d numbers a series of files, but only one is written
 
+shuffle in.tar -c 2 -> -c and --size cut shards, which are files | name them with -o 'out-%06d.tar'
+shuffle in.tar --epochs 2 -o e{epoch}-%d.tar -> 'e0-%d.tar': %d numbers a series of files, but only one is written
 shuffle in.tar --seed 1 --buffer 1G -> invalid --buffer '1G'
 shuffle in.tar --seed 1 --buffer 0 -> --buffer 0 holds nothing
 shuffle in.tar --seed 1 --buffer ² -> invalid --buffer '²'
@@ -132,6 +137,13 @@ stats 'pipe:touch read' --total --world 2 ->
 stats 'pipe:touch read' --total --by a -> --total cannot be used with --world, --workers or --by: it prints one number
 stats 'pipe:touch read' --classes x -> --classes requires --by
 
+tsv in.tar -o t.xlsx ->
+    t.xlsx: tables of this format are not written
+    | the suffix is .tsv, .csv, .jsonl, .json, .yaml or .parquet; or give --format
+tsv in.tar -o t.XLS -> t.XLS: tables of this format are not written | the suffix is .tsv, ...
+tsv in.tar -o t.ods -> t.ods: tables of this format are not written | the suffix is .tsv, ...
+tsv in.tar -o t.feather -> t.feather: tables of this format are not written | the suffix is .tsv, ...
+tsv in.tar -o t.arrow -> t.arrow: tables of this format are not written | the suffix is .tsv, ...
 tsv 'pipe:touch read' -f ' ' -> no column given
 tsv 'pipe:touch read' -f a,b -> 'a,b': a comma separates alternatives, of which the first present one is used
 tsv 'pipe:touch read' -f x: -> invalid column 'x:': it must be NAME, A;B, NEW:NAME or NEW:A,B
@@ -148,6 +160,34 @@ extract in.tar -> extract: Missing option '-C' / '--directory'.
 extract in.tar -C '' -> the name of the directory is empty
 extract in.tar -C in.tar -> -C 'in.tar': it is a file, not a directory
 
+get x in.tar =>
+    no sample 'x': searched 1 input | a key includes the directories of its path: tarkit show --names lists keys
+get x.jpg in.tar => no sample 'x': searched 1 input | a key includes the directories of its path: ...
+get no in.tar => no sample 'no': searched 1 input | a key includes the directories of its path: ...
+get b.png in.tar =>
+    in.tar: at 3072: 'b' has no field 'png', it has 'cls', 'jpg', 'json' [missing-field] | tarkit show lists fields
+get -f wav in.tar => no selected sample has a field 'wav': searched 1 input | 'a' has 'cls', 'jpg', 'json'
+get -f wav --match x in.tar => no selected sample has a field 'wav': searched 1 input |
+get c in.tar -f cls =>
+    c: No such file or directory; with -f all words are inputs
+    | the field of one sample is KEY.FIELD, without -f: tarkit get c.cls INPUT...
+get a in.tar -f jpg,png =>
+    a: No such file or directory; with -f all words are inputs
+    | the field of one sample is KEY.FIELD, without -f: tarkit get a.jpg INPUT...
+get a.jpg in.tar -f jpg =>
+    a.jpg: No such file or directory; with -f all words are inputs
+    | the field of one sample is KEY.FIELD, without -f: tarkit get a.jpg INPUT...
+get "it's" -f cls =>
+    it's: No such file or directory; with -f all words are inputs
+    | the field of one sample is KEY.FIELD, without -f: tarkit get 'it'"'"'s.cls' INPUT...
+get no.tar in.tar -f cls => no.tar: No such file or directory |
+get no.tar.gz -f cls => no.tar.gz: No such file or directory |
+get no/ -f cls => no/: No such file or directory |
+get in.tar c -f cls => c: No such file or directory |
+get in.tar c.cls => c.cls: No such file or directory | KEY comes first: tarkit get c.cls in.tar
+get in.tar a => a: No such file or directory | KEY comes first: tarkit get a in.tar
+get in.tar no.tar => no.tar: No such file or directory |
+get in.tar no/ => no/: No such file or directory |
 get -> no KEY
 get a/ -> invalid key 'a/'
 get .hidden -> invalid key '.hidden'
@@ -156,6 +196,9 @@ get -f '' in.tar -> invalid field '' for -f: it takes field names separated by c
 get a.jpg in.tar --compress gz -> --compress is for a whole sample; a field is written as it is
 get b.txt in.tar -o in.tar -> in.tar is both input and output
 
+check -T empty => empty: an empty list of inputs |
+check -T empty --same-as in.tar => empty: an empty list of inputs |
+check in.tar -T empty => empty: an empty list of inputs |
 check in.tar --json --list-bad -> --json and --list-bad: choose one
 check in.tar --rejects r.tar -> --rejects requires --fix
 check in.tar --allow nothing -> --allow nothing: unknown problem...
@@ -210,6 +253,21 @@ cat in.tar -R { -> --rekey '{': Single '{' encountered in format string
 cat in.tar -R {} -> --rekey '{}': Replacement index 0 out of range for positional args tuple
 cat in.tar -R {index:q} -> --rekey '{index:q}': Unknown format code 'q' for object of type 'int'
 cat in.tar -R {key:d} -> --rekey '{key:d}': Unknown format code 'd' for object of type 'str'
+
+cat in.tar -o out --report out -> out is the report, and the output too
+cat in.tar -o out --report ./out -> out is the report, and the output too
+cat in.tar -o out-0.tar --keys-from out-0.tar -> out-0.tar is the output, and the list of keys too
+cat -T out-0.tar -o out-0.tar -> out-0.tar is a list of inputs, and the output too
+cat -l out-0.tar -o o --report out-0.tar -> out-0.tar is the report, and a list of inputs too
+create recipe -o out --depfile out -> out is the output, and the depfile too
+create recipe -o out --depfile d --report d -> d is the report, and the depfile too
+split in.tar -c 1 -o new-%d.tar --report new-0.tar ->
+    new-0.tar is the report, and has a name that the shards may get
+split in.tar -c 1 -o new-%d.tar --report r --manifest r -> r is the report, and the manifest too
+split in.tar -c 1 -o out-%d.tar --force --keys-from out-0.tar ->
+    out-0.tar is the list of keys, and has a name that the shards may get
+stats in.tar --html in.tar -> in.tar is both input and output | write to another file, then rename it
+stats in.tar --html r --report r -> r is the report, and the page too
 """
 
 
@@ -218,11 +276,23 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a directory with what the command lines name."""
     with chdir(folder := tmp_path_factory.mktemp("usage")):
         Path("in.tar").write_bytes(tar({f"{key}.{field}": b"1" for key in "abc" for field in ("cls", "jpg", "json")}))
-        texts = {"list": "a\n", "empty": "\n", "table.tsv": "n\tid\n1\te/b\n", "table.parquet": "PAR1"}
+        texts = {
+            "out-0.tar": "in.tar\n",
+            "recipe": "a.x text:1\n",
+            "list": "a\n",
+            "empty": "\n",
+            "table.tsv": "n\tid\n1\te/b\n",
+            "table.parquet": "PAR1",
+        }
         for name, text in {**texts, "bad.jsonl": '{"id": "x"}\n{"id"\n'}.items():
             Path(name).write_text(text)
         Path("list.gz").write_bytes(gzip.compress(b"d/a\n"))
     return folder
+
+
+def matches(text: str, row: str) -> bool:
+    """Compare a text with that of a row."""
+    return text.startswith(row[:-3]) if row.endswith("...") else text == row
 
 
 def contents() -> dict[str, bytes]:
@@ -234,13 +304,19 @@ def contents() -> dict[str, bytes]:
 def test_errors(row: str, inputs: Path) -> None:
     """The message is that of the row; there is no output, and all files are as they were."""
     command, arrow, expected = re.split(" ([-=]>) ", row, maxsplit=1)
-    message, _, hint = expected.partition(" | ")
+    message, bar, hint = expected.partition(" |")
     words = shlex.split(command)
     with chdir(inputs):
         before = contents()
-        ran = tarkit(*words, *(["-o", "out.tar"] if words[0] == "cat" else []), exit=2 if arrow == "->" else 1)
+        ran = tarkit(
+            *words,
+            *(["-o", "out.tar"] if words[0] == "cat" and "-o" not in words else []),
+            exit=2 if arrow == "->" else 1,
+        )
         assert contents() == before
-    line = ran.lines[0].removeprefix("tarkit: ")
-    assert line.startswith(message.removesuffix("...")) if message.endswith("...") else line == message
-    assert ran.lines[1:] == [f"hint: {hint}"] or not hint
+    [line, *hints] = ran.lines
+    assert matches(line, f"tarkit: {message}")
+    assert len(hints) < 2
+    if bar:
+        assert matches("".join(hints), f"hint: {hint.strip()}" if hint else "")
     assert ran.stdout == b""
