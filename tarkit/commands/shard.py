@@ -12,7 +12,8 @@ from tarkit.cli.command import Command
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.errors import Usage
 from tarkit.packing.options import ShardOptions
-from tarkit.packing.shard import count_planned, plan_tree, write_recipe, write_shards
+from tarkit.packing.planner import plan_tree
+from tarkit.packing.shard import count_planned, write_recipe, write_shards
 from tarkit.pipeline.output import text_output
 
 EXAMPLES = (

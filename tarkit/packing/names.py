@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tarkit.errors import Problem, TarkitError, Usage, spell
 from tarkit.packing.files import is_remote
-from tarkit.pipeline.output import archives_output
+from tarkit.pipeline.output import Output, archives_output
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import ShardTemplate, parse_template, refuse_existing
 from tarkit.problems import Policy
@@ -27,65 +27,50 @@ if TYPE_CHECKING:
 DEFAULT_NAME = "shard-%06d"
 
 
-class ShardNames:
-    """The names of shards as the user gives them; `find` makes templates of them.
+def shard_output(text: str, compress: str | None, fsync: bool, storage: StoreOptions | None) -> Output:
+    """Return how shards of these names are written. Raises Usage for stdout."""
+    if text == "-":
+        hint = f"name them with {spell('output')} 'out-%06d.tar'"
+        raise Usage("shard writes numbered files, not stdout", hint)
+    return archives_output(text, compress, fsync, options=storage)
+
+
+def find_templates(
+    run: Run, text: str, output: Output, categories: MapOptions, storage: StoreOptions | None
+) -> tuple[list[ShardTemplate], Map | None]:
+    """Return the template of each category, and the map; without a map there is one template. Raises Usage.
 
     Args:
-        template: a template or a directory, with categories a directory; None: `DEFAULT_NAME`.
-        compress, fsync: how shards are written.
-        storage: how they are reached, if they are URLs.
-
-    Attributes:
+        run: the map is a file that it reads.
+        text: a template or a directory, with categories a directory.
         output: how shards are written.
-
-    Raises:
-        Usage: the output is stdout.
+        categories: the map.
+        storage: how its file is reached.
     """
+    if categories.map is None:
+        return [_template(text, output)], None
+    directory = text.removeprefix("file:")
+    if directory in (DEFAULT_NAME, "."):
+        directory = ""
+    elif not (directory.endswith("/") or os.path.isdir(directory)):
+        option = spell("template")
+        what = f"with {spell('map')}, {option} is the directory of the shards: the map has their names"
+        raise Usage(what, f"for example {option} out/")
+    directory += "/" if directory and not directory.endswith("/") else ""
+    try:
+        category_map = categories.read(run, directory, storage=storage)
+    except TarkitError as error:
+        raise Usage(str(error), error.hint) from None
+    return [category.template for category in category_map.categories], category_map
 
-    def __init__(
-        self,
-        template: str | os.PathLike[str] | None,
-        compress: str | None = None,
-        fsync: bool = False,
-        storage: StoreOptions | None = None,
-    ) -> None:
-        self._text = DEFAULT_NAME if template is None else os.fspath(template)
-        if self._text == "-":
-            hint = f"name them with {spell('output')} 'out-%06d.tar'"
-            raise Usage("shard writes numbered files, not stdout", hint)
-        self.output = archives_output(self._text, compress, fsync, options=storage)
 
-    def find(
-        self, run: Run, categories: MapOptions, storage: StoreOptions | None = None
-    ) -> tuple[list[ShardTemplate], Map | None]:
-        """Return the template of each category, and the map, which `storage` says how to reach. Raises Usage.
-
-        Without a map there is one template.
-        """
-        if categories.map is None:
-            return [self._template()], None
-        directory = self._text.removeprefix("file:")
-        if directory in (DEFAULT_NAME, "."):
-            directory = ""
-        elif not (directory.endswith("/") or os.path.isdir(directory)):
-            option = spell("template")
-            what = f"with {spell('map')}, {option} is the directory of the shards: the map has their names"
-            raise Usage(what, f"for example {option} out/")
-        directory += "/" if directory and not directory.endswith("/") else ""
-        try:
-            category_map = categories.read(run, directory, storage=storage)
-        except TarkitError as error:
-            raise Usage(str(error), error.hint) from None
-        return [category.template for category in category_map.categories], category_map
-
-    def _template(self) -> ShardTemplate:
-        text = self._text
-        if text.endswith("/") or os.path.isdir(text.removeprefix("file:")):
-            text = text.rstrip("/") + "/" + DEFAULT_NAME
-        if self.output.location.kind not in ("path", "url"):
-            hint = f"{spell('post')} runs a command for each: {spell('post', 'scp {} host: && rm {}')}"
-            raise Usage("shards are files or objects", hint)
-        return parse_template(with_suffix(text))
+def _template(text: str, output: Output) -> ShardTemplate:
+    if text.endswith("/") or os.path.isdir(text.removeprefix("file:")):
+        text = text.rstrip("/") + "/" + DEFAULT_NAME
+    if output.location.kind not in ("path", "url"):
+        hint = f"{spell('post')} runs a command for each: {spell('post', 'scp {} host: && rm {}')}"
+        raise Usage("shards are files or objects", hint)
+    return parse_template(with_suffix(text))
 
 
 def with_suffix(text: str) -> str:

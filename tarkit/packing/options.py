@@ -13,7 +13,7 @@ from tarkit.options import Options, row
 from tarkit.packing.divide import Dirs, parse_order
 from tarkit.packing.files import Symlinks
 from tarkit.packing.grouping import parse_key
-from tarkit.packing.names import DEFAULT_NAME, ShardNames
+from tarkit.packing.names import DEFAULT_NAME, shard_output
 from tarkit.packing.transform import OnMissing, Rename, parse_required
 from tarkit.pipeline.rows import COMPRESS, DEPFILE, FSYNC, MTIME, file_row
 from tarkit.pipeline.template import ShardTemplate
@@ -50,7 +50,7 @@ class ShardOptions(Options):
         labels: the fields of `label_from_dir`.
         order: the order of samples.
         categories: the map from names to categories.
-        names: the names of shards, and how each is written.
+        text, output: the names of shards as the user gives them, and how each is written.
         sources, storage: how URLs are reached that are read, and those that are written.
     """
 
@@ -208,7 +208,8 @@ class ShardOptions(Options):
         if self.output_storage_options is not None:
             self.storage = parse_options(self.output_storage_options)
         self.categories = MapOptions(self.map, self.map_sep, self.unmatched)
-        self.names = ShardNames(self.template, self.compress, self.fsync, self.storage)
+        self.text = DEFAULT_NAME if self.template is None else os.fspath(self.template)
+        self.output = shard_output(self.text, self.compress, self.fsync, self.storage)
         self.pattern = None if self.match is None else _parse_match(self.match)
         self._parse_samples()
         self._parse_division()

@@ -134,7 +134,7 @@ class Packer:
             if path in seen:
                 raise TarkitError(f"{show(seen[path])} and {show(name)} are the same file")
             seen[path] = name
-            self._options.names.output.check_time(self._options.mtime, name)
+            self._options.output.check_time(self._options.mtime, name)
 
     def write(self) -> None:
         """Write the shards, several at a time; with `force`, remove those that exist and are not in the plan.
@@ -192,7 +192,7 @@ class Packer:
     def _pack(self, numbers: Iterable[int]) -> Generator[Packed]:
         """Write shards, one after the other; yield each once it is complete, in order, and _PULSE from time to time."""
         options, samples, name = self._options, 0, ""
-        settings = f"{options.mtime} {options.names.output.codec}"
+        settings = f"{options.mtime} {options.output.codec}"
         ended: deque[Packed] = deque()  # shards that are being completed
         ready: list[Packed] = []
 
@@ -201,7 +201,7 @@ class Packer:
             ready.append(packed._replace(shard=packed.planned.written(shard.size, shard.stored, shard.sha256)))
 
         names: Iterator[str] = iter(lambda: name, None)
-        plan = ShardsPlan(options.names.output, Limits(), force=options.force, digest=self._digest)
+        plan = ShardsPlan(options.output, Limits(), force=options.force, digest=self._digest)
         writer = ShardsWriter(self._run, plan, [names], complete=complete)
         try:
             for number in numbers:

@@ -1,27 +1,147 @@
-"""From a tree of files to a plan of shards: list, group, transform, sort, divide, and report what was found.
+"""From a tree of files to a plan of shards: list, group, transform, sort, divide, and report what is in it.
 
 Errors are reported here, before any shard is written: two entries of one name, too few names of shards, missing fields.
 """
 
 from __future__ import annotations
 
+import os
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from tarkit.errors import TarkitError, show, spell
+from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.divide import SampleOrder, collapse, equal, level, of_each, ordered, pack, weigh
+from tarkit.packing.files import is_remote
 from tarkit.packing.grouping import attach, by_key, in_directories, ranked
+from tarkit.packing.names import check_templates, find_templates, hidden, next_shards
 from tarkit.packing.options import ShardOptions
 from tarkit.packing.plan import Plan
 from tarkit.packing.planned import PlannedBatch, PlannedSample, batched
-from tarkit.packing.transform import SampleTransform
+from tarkit.packing.transform import Required, SampleTransform
 from tarkit.packing.tree import CountedNames, Tree
 from tarkit.pipeline.run import Run
-from tarkit.shards.limits import Limits
+from tarkit.pipeline.template import ShardTemplate
+from tarkit.shards.limits import Limits, no_limit
 from tarkit.spill.records import SpilledList
+from tarkit.stores import rewrite, schemes
+from tarkit.streams.text import split_column
+
+if TYPE_CHECKING:
+    from tarkit.packing.labels import Classes, Join
+    from tarkit.shards.categories import Map
 
 
-def fill_plan(
+def plan_tree(run: Run, options: ShardOptions, *, writes: bool = False, recipe: str | None = None) -> Plan:
+    """Plan the shards of a directory tree; nothing is written. Files that the run reads or writes are not packed.
+
+    Args:
+        run: gets messages.
+        options: what is packed.
+        writes: whether the shards are written after this.
+        recipe: the file that gets a recipe instead.
+
+    Raises:
+        TarkitError: two files would have one name, a file is missing, there are too few names of shards.
+    """
+    templates, categories = find_templates(run, options.text, options.output, options.categories, options.sources)
+    tree, tmpdir = _tree(run, options, templates, writes, recipe)
+    shards = options.count_shards(templates[0])
+    numbers, packed = [0] * len(templates), None
+    order = options.order
+    if order.by == "shuffle":
+        order = order._replace(seed=options.draw_seed(order.seed))
+    if options.update:
+        numbers, packed = next_shards(templates, tmpdir, options.storage)
+    transform = _transform(run, options, categories, tree, packed, tmpdir)
+    plan = Plan(tree, templates, numbers, tmpdir, transform.gathers)
+    _fill(run, plan, options, shards, order, transform)
+    _report(run, plan, transform)
+    if not (options.limited or recipe):
+        run.tell(no_limit())
+    if options.classes_out is not None and transform.classes is not None:
+        plan.class_list = transform.classes.lines()
+    return plan
+
+
+def _tree(
+    run: Run, options: ShardOptions, templates: Sequence[ShardTemplate], writes: bool, recipe: str | None
+) -> tuple[Tree, str | None]:
+    """Return the tree without the files of the run, and the directory of temporary files."""
+    if writes:
+        check_templates(templates, options.force or options.resume or options.update, options.storage)
+    run.reserve(options.classes_out, "the list of classes")
+    run.reserve(recipe, "the recipe")
+    run.reserve(options.classes, "the list of classes to read", written=False)
+    run.reserve(None if options.join is None else split_column(options.join)[0], "the table", written=False)
+    tmpdir = run.scratch(options.output.directory)
+    tmpdir = tmpdir if tmpdir is not None and os.path.isdir(tmpdir) else None
+    root = _root_of(os.fspath(options.directory))
+    beside = [*(place.path for place in run.places.values()), options.manifest, options.depfile]
+    tree = Tree(
+        root,
+        options.symlinks,
+        options.pattern,
+        options.exclude,
+        hidden(root, templates, beside),
+        sized=not (writes or recipe) or options.needs_sizes or run.shows_progress,
+        missing=options.skip_missing,
+        tmpdir=tmpdir,
+        storage=options.sources,
+        keep_junk=options.keep_junk,
+        directories=None if options.depfile is None or is_remote(root) else [],
+    )
+    return tree, tmpdir
+
+
+def _root_of(root: str) -> str:
+    """Return the directory of a tree, or its URL after the rules for names. Raises Usage."""
+    if is_remote(root):
+        [root] = rewrite.rewritten([root])
+    scheme = schemes.scheme_of(root)
+    if scheme and is_remote(root):
+        if not schemes.is_listed(root):
+            raise Usage(f"{schemes.public_name(root)}: {scheme}:// cannot be listed", "mount it, or copy it here")
+        return f"{scheme}{root[len(scheme) :].rstrip('/')}/"
+    if not os.path.isdir(root):
+        try:
+            os.stat(root)
+        except OSError as error:  # without a filename there is no hint to make the directory
+            raise OSError(error.errno, f"{root}: {error.strerror}") from None
+        raise Usage(f"{root} is not a directory", "for an archive: tarkit split; for a recipe: tarkit create")
+    return root
+
+
+def _transform(
+    run: Run,
+    options: ShardOptions,
+    categories: Map | None,
+    tree: Tree,
+    packed: dict[bytes, int] | None,
+    tmpdir: str | None,
+) -> SampleTransform:
+    """Return the transformation of samples; modules for required fields, tables and labels are loaded when needed."""
+    required: Required | None = None
+    join: Join | None = None
+    classes: Classes | None = None
+    if options.required:
+        required = Required(options.required, options.on_missing, options.last_dot, run.warn)
+    if options.join is not None:
+        from tarkit.packing.labels import Join
+
+        join = Join(options.join, options.rule.kind == "base", options.sources, run.warn)
+    if options.labels:
+        from tarkit.packing.labels import Classes
+
+        classes = Classes(options.labels, options.classes, options.sources)
+    settings = (options.rule, tree.source, options.rename, categories, required, join, classes, packed, tmpdir)
+    return SampleTransform(*settings)
+
+
+# ---- From files to shards
+
+
+def _fill(
     run: Run, plan: Plan, options: ShardOptions, shards: int | None, order: SampleOrder, transform: SampleTransform
 ) -> None:
     """Fill a plan with all samples of its tree, and divide them into shards: `shards` equal ones, or by limits."""
@@ -102,7 +222,7 @@ def _divide(batches: Iterator[PlannedBatch], shards: int, even: bool, plan: Plan
 # ---- Messages: what was left out, and what readers of the shards may not expect
 
 
-def report(run: Run, plan: Plan, transform: SampleTransform) -> None:
+def _report(run: Run, plan: Plan, transform: SampleTransform) -> None:
     """Report the numbers of files and samples, and what readers of shards may not expect."""
     tree, rule, required = plan.tree, transform.rule, transform.required
     for what, count in sorted(tree.skipped.items()):

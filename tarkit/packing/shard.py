@@ -1,34 +1,25 @@
-"""`tarkit.shard`: pack a directory tree into shards, or write a recipe for it. What the command `shard` calls."""
+"""Pack a directory tree into shards, or write a recipe for it: `tarkit.shard`, and what the command `shard` calls."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import TarkitError, show
 from tarkit.packing.divide import Dirs
-from tarkit.packing.files import Symlinks, is_remote
-from tarkit.packing.names import check_templates, hidden, next_shards
+from tarkit.packing.files import Symlinks
 from tarkit.packing.options import ShardOptions
 from tarkit.packing.packer import Packer
 from tarkit.packing.plan import Plan
-from tarkit.packing.planner import fill_plan, report
-from tarkit.packing.transform import OnMissing, Rename, Required, SampleTransform
-from tarkit.packing.tree import Tree
+from tarkit.packing.planner import plan_tree
+from tarkit.packing.transform import OnMissing, Rename
 from tarkit.pipeline.output import text_output
 from tarkit.pipeline.run import Run
-from tarkit.pipeline.template import ShardTemplate
-from tarkit.shards.limits import SizeRule, no_limit
+from tarkit.shards.limits import SizeRule
 from tarkit.shards.writer import Shard, write_manifest
-from tarkit.stores import rewrite, schemes
-from tarkit.streams.text import check_created, create_file, split_column
+from tarkit.streams.text import check_created, create_file
 from tarkit.tables.depfile import make_rule
-
-if TYPE_CHECKING:
-    from tarkit.packing.labels import Classes, Join
-    from tarkit.shards.categories import Map
 
 NO_SAMPLE = "no sample, so no shard"
 
@@ -201,109 +192,3 @@ def _write_classes(options: ShardOptions, plan: Plan) -> None:
     if options.classes_out is not None:
         with create_file(options.classes_out, options=options.storage) as sink:
             sink.write(plan.class_list)
-
-
-def plan_tree(run: Run, options: ShardOptions, *, writes: bool = False, recipe: str | None = None) -> Plan:
-    """Plan the shards of a directory tree; nothing is written. Files that the run reads or writes are not packed.
-
-    Args:
-        run: gets messages.
-        options: what is packed.
-        writes: whether the shards are written after this.
-        recipe: the file that gets a recipe instead.
-
-    Raises:
-        TarkitError: two files would have one name, a file is missing, there are too few names of shards.
-    """
-    templates, categories = options.names.find(run, options.categories, options.sources)
-    tree, tmpdir = _tree(run, options, templates, writes, recipe)
-    shards = options.count_shards(templates[0])
-    numbers, packed = [0] * len(templates), None
-    order = options.order
-    if order.by == "shuffle":
-        order = order._replace(seed=options.draw_seed(order.seed))
-    if options.update:
-        numbers, packed = next_shards(templates, tmpdir, options.storage)
-    transform = _transform(run, options, categories, tree, packed, tmpdir)
-    plan = Plan(tree, templates, numbers, tmpdir, transform.gathers)
-    fill_plan(run, plan, options, shards, order, transform)
-    report(run, plan, transform)
-    if not (options.limited or recipe):
-        run.tell(no_limit())
-    if options.classes_out is not None and transform.classes is not None:
-        plan.class_list = transform.classes.lines()
-    return plan
-
-
-def _tree(
-    run: Run, options: ShardOptions, templates: Sequence[ShardTemplate], writes: bool, recipe: str | None
-) -> tuple[Tree, str | None]:
-    """Return the tree without the files of the run, and the directory of temporary files."""
-    if writes:
-        check_templates(templates, options.force or options.resume or options.update, options.storage)
-    run.reserve(options.classes_out, "the list of classes")
-    run.reserve(recipe, "the recipe")
-    run.reserve(options.classes, "the list of classes to read", written=False)
-    run.reserve(None if options.join is None else split_column(options.join)[0], "the table", written=False)
-    tmpdir = run.scratch(options.names.output.directory)
-    tmpdir = tmpdir if tmpdir is not None and os.path.isdir(tmpdir) else None
-    root = _root_of(os.fspath(options.directory))
-    beside = [*(place.path for place in run.places.values()), options.manifest, options.depfile]
-    tree = Tree(
-        root,
-        options.symlinks,
-        options.pattern,
-        options.exclude,
-        hidden(root, templates, beside),
-        sized=not (writes or recipe) or options.needs_sizes or run.shows_progress,
-        missing=options.skip_missing,
-        tmpdir=tmpdir,
-        storage=options.sources,
-        keep_junk=options.keep_junk,
-        directories=None if options.depfile is None or is_remote(root) else [],
-    )
-    return tree, tmpdir
-
-
-def _root_of(root: str) -> str:
-    """Return the directory of a tree, or its URL after the rules for names. Raises Usage."""
-    if is_remote(root):
-        [root] = rewrite.rewritten([root])
-    scheme = schemes.scheme_of(root)
-    if scheme and is_remote(root):
-        if not schemes.is_listed(root):
-            raise Usage(f"{schemes.public_name(root)}: {scheme}:// cannot be listed", "mount it, or copy it here")
-        return f"{scheme}{root[len(scheme) :].rstrip('/')}/"
-    if not os.path.isdir(root):
-        try:
-            os.stat(root)
-        except OSError as error:  # without a filename there is no hint to make the directory
-            raise OSError(error.errno, f"{root}: {error.strerror}") from None
-        raise Usage(f"{root} is not a directory", "for an archive: tarkit split; for a recipe: tarkit create")
-    return root
-
-
-def _transform(
-    run: Run,
-    options: ShardOptions,
-    categories: Map | None,
-    tree: Tree,
-    packed: dict[bytes, int] | None,
-    tmpdir: str | None,
-) -> SampleTransform:
-    """Return the transformation of samples; modules for required fields, tables and labels are loaded when needed."""
-    required: Required | None = None
-    join: Join | None = None
-    classes: Classes | None = None
-    if options.required:
-        required = Required(options.required, options.on_missing, options.last_dot, run.warn)
-    if options.join is not None:
-        from tarkit.packing.labels import Join
-
-        join = Join(options.join, options.rule.kind == "base", options.sources, run.warn)
-    if options.labels:
-        from tarkit.packing.labels import Classes
-
-        classes = Classes(options.labels, options.classes, options.sources)
-    settings = (options.rule, tree.source, options.rename, categories, required, join, classes, packed, tmpdir)
-    return SampleTransform(*settings)

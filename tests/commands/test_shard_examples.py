@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tarkit.commands import shard as command
-from tarkit.packing import shard
+from tarkit.packing import planner
 from tarkit.packing.grouping import parse_key
 from tarkit.packing.plan import Plan, PlannedShard
 from tarkit.pipeline.template import parse_template
@@ -90,7 +90,7 @@ def layout(run: Run, root: Path | str, *words: str) -> list[Shard]:
     plans: list[Plan] = []
 
     def plan_tree(run: Any, options: Any) -> Plan:
-        plans.append(shard.plan_tree(run, options))
+        plans.append(planner.plan_tree(run, options))
         return plans[-1]
 
     with pytest.MonkeyPatch.context() as patched:

@@ -14,7 +14,7 @@ import tarkit
 from tarkit.dataset import Dataset
 from tarkit.packing.entries import HELD
 from tarkit.packing.options import ShardOptions
-from tarkit.packing.shard import plan_tree
+from tarkit.packing.planner import plan_tree
 from tarkit.packing.table import LoadedRows, TableOrigin
 from tarkit.packing.tree_origin import TreeOrigin
 from tarkit.pipeline.run import Run
