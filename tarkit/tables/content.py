@@ -329,10 +329,13 @@ def _other_size(shown: str, size: int, planned: int) -> str:
     return f"{shown} has {many}, and the plan says {planned}"
 
 
+Loaded = EntryContent | TarkitError  # an error is that of a file that does not exist
+
+
 def loaded(
     rows: Iterable[Row], load: ContentLoader, ahead: int = 1, missing: Callable[[str], None] | None = None
 ) -> Iterator[tuple[Row, EntryContent]]:
-    """Yield each row with its content, in order; `ahead` > 1 loads that many at a time in threads.
+    """Return each row with its content, in order; `ahead` > 1 loads that many at a time in threads.
 
     Objects are requested ahead in any case. `missing` is called with a message for a file that does not exist, and its
     row is left out; without it such a file is an error.
@@ -340,14 +343,18 @@ def loaded(
     Raises:
         TarkitError: `RECIPE:LINE: reason`.
     """
-    for row, content in _loaded(iter(rows), load, ahead, missing is not None):
-        if isinstance(content, EntryContent):
-            yield row, content
-        elif missing is not None:
+    results = _loaded(iter(rows), load, ahead, missing is not None)
+    return _without_missing(results, missing) if missing else results  # type: ignore[return-value]
+
+
+def _without_missing(
+    results: Iterator[tuple[Row, Loaded]], missing: Callable[[str], None]
+) -> Iterator[tuple[Row, EntryContent]]:
+    for row, content in results:
+        if isinstance(content, TarkitError):
             missing(str(content))
-
-
-Loaded = EntryContent | TarkitError
+        else:
+            yield row, content
 
 
 def _loaded(rows: Iterator[Row], load: ContentLoader, ahead: int, skips: bool) -> Iterator[tuple[Row, Loaded]]:
@@ -382,7 +389,7 @@ def _loaded(rows: Iterator[Row], load: ContentLoader, ahead: int, skips: bool) -
 def _load(row: Row, load: ContentLoader, request: ThreadCall[Fetched] | None, skips: bool) -> Loaded:
     """Return the content of a row; the error of a file that does not exist if such a row is skipped."""
     try:
-        content = load(row[1], row[2], UNSIZED, request)
+        content = load.file(row[2]) if row[1] == "path" else load(row[1], row[2], UNSIZED, request)
     except TarkitError as error:
         placed = TarkitError(f"{row.where}: {error}", error.hint)
         if skips and row.kind == "path" and isinstance(error.__cause__, FileNotFoundError):
