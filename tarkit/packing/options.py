@@ -166,7 +166,13 @@ class ShardOptions(Options):
     map_sep: str | None = MAP_SEP
     unmatched: str | None = UNMATCHED
     force: bool = FORCE
-    resume: bool = row("Output", "--resume", default=False, help="Continue a run: keep shards that are as planned.")
+    resume: bool = row(
+        "Output",
+        "--resume",
+        default=False,
+        help="Continue a run: keep shards that are as planned.",
+        more="The command of --post runs for a kept shard too, unless an earlier run with --resume recorded that it ran.",
+    )
     mtime: int | None = MTIME
     post: str | None = post_row("--post")
     manifest: str | None = MANIFEST

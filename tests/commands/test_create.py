@@ -62,24 +62,17 @@ def create(run: Run) -> Any:
 @each_row(
     ("recipe", "expected"),
     [
-        ("a.txt text:hello", {"a.txt": b"hello"}),
         ("a.txt\ttext:hello\n", {"a.txt": b"hello"}),
         ("a b.txt\ttext: hello \n", {"a b.txt": b" hello "}),
         ("a.txt   text:x y\tz\n", {"a.txt   text:x y": None}),  # the first tab separates
-        ("a.txt text:", {"a.txt": b""}),
-        ("a.txt hex:00ff41", {"a.txt": b"\0\xffA"}),
         ("a.txt base64:AP9B", {"a.txt": b"\0\xffA"}),
         ("a.txt pipe:printf 'x\\0y' | cat", {"a.txt": b"x\0y"}),
         ("a.txt pipe:cat", {"a.txt": b""}),  # the stdin of a command is empty
         ("a.txt file", {"a.txt": b"content"}),
         ("a.txt file:file", {"a.txt": b"content"}),
         ("a.txt file:text:x", {"a.txt": b"strange"}),
-        ("a.txt\tsome file", {"a.txt": b"spaced"}),
         ("a.txt sub/../file", {"a.txt": b"content"}),
         ("a.txt /dev/null", {"a.txt": b""}),
-        ("# a comment\n\n#\n  \na.txt text:1\n# b.txt text:2\n", {"a.txt": b"1"}),
-        ("#a.txt text:1", {"#a.txt": b"1"}),
-        ("b.x text:1\r\na.x text:2\r\n", {"b.x": b"1", "a.x": b"2"}),
         (
             "README text:1\na.x text:2\na.y text:3\nLICENSE text:4",
             {"README": b"1", "a.x": b"2", "a.y": b"3", "LICENSE": b"4"},
@@ -94,7 +87,6 @@ def test_recipe(recipe: str, expected: dict[str, Any], create: Any, here: Path) 
     os.mkdir("sub")
     Path("file").write_bytes(b"content")
     Path("text:x").write_bytes(b"strange")
-    Path("some file").write_bytes(b"spaced")
     Path("z").write_bytes(b"tabbed")
     rows = {name: bytes([value]) if isinstance(value, int) else value for name, value in expected.items()}
     rows = {name: b"tabbed" if value is None else value for name, value in rows.items()}
@@ -184,33 +176,23 @@ def test_headers_have_no_owner_and_time(create: Any) -> None:
 
 # ---- tables
 
-TABLES = [
+TABLES = [  # tests/tables/test_recipe.py has all forms of cells, keys and columns
     (
         "tsv",
         "__key__\ttxt\tcls\nd/a\thello\\tyou\t1\nd/b\t\t2\n",
         [],
         ["d/a.txt=hello\tyou", "d/a.cls=1", "d/b.txt=", "d/b.cls=2"],
     ),
-    ("tsv", "txt\tcls\nx\t1\ny\t2\n", [], ["000000000.txt=x", "000000000.cls=1", "000000001.txt=y", "000000001.cls=2"]),
     ("tsv", "txt\tid\nx\t7\n", ["--key", "s{id:04d}"], ["s0007.txt=x", "s0007.id=7"]),
     ("tsv", "http://x/1\nhttp://x/2\n", ["--columns", "url"], ["000000000.url=http://x/1", "000000001.url=http://x/2"]),
-    ("tsv", "x\t1\n", ["--columns", "txt,cls", "--key", "k{index:02d}"], ["k00.txt=x", "k00.cls=1"]),
     ("tsv", "__key__\t@jpg\na\tfile\nb\t\nc\ttext:y\n", [], ["a.jpg=content", "c.jpg=y"]),
-    ("csv", '__key__,txt\na,"1,\n""2"""\n', [], ['a.txt=1,\n"2"']),
-    ("csv", "\ufeff__key__,@txt\na,file\n", [], ["a.txt=content"]),
     ("csv", "\ufeff__key__;@txt\na;file\n", [], ["a.txt=content"]),
     ("csv", '__key__;txt\r\na;"1;2"\r\nb;3,4\r\n', [], ["a.txt=1;2", "b.txt=3,4"]),
     ("csv", "__key__\ttxt\na\t1|2\n", [], ["a.txt=1|2"]),
     ("csv", "sep=;\n__key__;txt|x\na;1\n", [], ["a.txt|x=1"]),
     ("csv", '"a;b"\n1;2\n', ["--key", "{index}"], ["0.a;b=1;2"]),
-    ("csv", "1;2\n", ["--columns", "txt"], ["000000000.txt=1;2"]),
     ("csv", "1;2|3|4\n", ["--columns", "txt,cls"], ["000000000.txt=1", "000000000.cls=2|3|4"]),
-    (
-        "jsonl",
-        '{"__key__": "a", "txt": "é", "json": {"n": [1]}, "x": null, "@f": "file"}\n',
-        [],
-        ["a.txt=é", 'a.json={"n":[1]}', "a.f=content"],
-    ),
+    ("jsonl", '{"__key__": "a", "txt": "é", "x": null, "@f": "file"}\n', [], ["a.txt=é", "a.f=content"]),
 ]
 
 
@@ -422,15 +404,11 @@ def test_parallel_errors_are_in_order(run: Run) -> None:
 # ---- errors
 
 WRONG = [
-    ("a.x text:1\na.y\n", "recipe:2: no source: a line is NAME SOURCE"),
     ("\n# c\na.x none\n", "recipe:3: 'none': No such file or directory"),
     ("a.x .\n", "recipe:1: '.' is a directory"),
     ("a.x data/x\n", "recipe:1: 'data/x': Not a directory"),
     ("a.x hex:0\n", "recipe:1: bad hex: "),
-    ("a.x base64:A\n", "recipe:1: bad base64: "),
-    ("a.x nix://b/k\n", "recipe:1: nix://b/k: unknown scheme nix:// "),
     ("a.x pipe:exit 3\n", "recipe:1: command ended with status 3: exit 3"),
-    ("a.x pipe:false | true\n", "recipe:1: command ended with status 1: false | true"),
     ("a.x pipe:echo why >&2; kill -9 $$\n", "recipe:1: command was ended by SIGKILL: echo why >&2; kill -9 $$: why"),
     ("a.x text:1\na.x text:2\n", "recipe:2: 'a.x' occurs twice [duplicate-entry]"),
     ("a.x text:1\na.y text:1\na.x text:2\n", "recipe:3: 'a.x' occurs twice [duplicate-entry]"),
@@ -445,8 +423,6 @@ WRONG = [
     ("d/ text:1\n", "recipe:1: the name 'd/' is the name of a directory [unsafe-name]"),
     ("d/. text:1\n", "recipe:1: the name 'd/.' is the name of a directory [unsafe-name]"),
     (". text:1\n", "recipe:1: the name '.' is the name of a directory [unsafe-name]"),
-    ("\ttext:1\n", "recipe:1: no name before the tab"),
-    ("a.x\0 text:1\n", "recipe:1: a NUL byte: not a recipe?"),
     ("\udce9.x none\n", "recipe:1: 'none': No such file or directory"),
     ("a.x \udce9\n", "recipe:1: '\\xe9': No such file or directory"),
     ("a.x out.tar\n", "recipe:1: 'out.tar' is both input and output"),

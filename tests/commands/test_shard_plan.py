@@ -484,29 +484,52 @@ def texts(run: Run, root: Path, *words: str) -> dict[str, str]:
     }
 
 
-def test_labels(run: Run, here: Path) -> None:
-    """A label is the number of the class, or its name; classes are in the order of names, in any directories."""
-    root = grow(here / "tree", ["train/dog/1.jpg", "train/cat/2.jpg", "val/dog/3.jpg", "val/ant/4.jpg"])
-    words = ["--label-from-dir", "cls:-1", "--label-from-dir", "class.txt:name:2", "-c", "9"]
-    assert texts(run, root, *words) == {
-        "train/cat/2.cls": "text:1",
-        "train/cat/2.class.txt": "text:cat",
-        "train/dog/1.cls": "text:2",
-        "train/dog/1.class.txt": "text:dog",
-        "val/ant/4.cls": "text:0",
-        "val/ant/4.class.txt": "text:ant",
-        "val/dog/3.cls": "text:2",
-        "val/dog/3.class.txt": "text:dog",
-    }
-    run("shard", root, *words, "-o", "x-%d.tar", "--classes-out", "classes.txt")
-    assert Path("classes.txt").read_text() == "ant\ncat\ndog\n"
-    assert dict(entries("x-0.tar"))["val/dog/3.cls"] == b"2"
-    # the same numbers for another part
+@each_row(
+    ("files", "words", "expected", "classes"),
+    [
+        (  # the number of the class, or its name; classes are in the order of names, in any directories
+            "train/dog/1.jpg train/cat/2.jpg val/dog/3.jpg val/ant/4.jpg",
+            "cls:-1 class.txt:name:2",
+            (
+                "train/cat/2.cls=1 train/cat/2.class.txt=cat train/dog/1.cls=2 train/dog/1.class.txt=dog "
+                "val/ant/4.cls=0 val/ant/4.class.txt=ant val/dog/3.cls=2 val/dog/3.class.txt=dog"
+            ),
+            "ant cat dog",
+        ),
+        (  # each field has the directory of its own level; the list of classes is that of the numbers
+            "cat/2023/1.jpg dog/2024/2.jpg",
+            "cls year:2:name",
+            "cat/2023/1.cls=0 cat/2023/1.year=2023 dog/2024/2.cls=1 dog/2024/2.year=2024",
+            "cat dog",
+        ),
+        (  # innermost directories of one name are one class; a renamed sample has its label under the new name
+            "A/n1/1.xml T/x/n1/1.jpg T/n2/2.jpg",
+            "cls:-1 --key base --rename key",
+            "1.cls=0 2.cls=1",
+            "n1 n2",
+        ),
+    ],
+)
+def test_labels(files: str, words: str, expected: str, classes: str, run: Run, here: Path) -> None:
+    """Classes of directories are fields, and the lines of a list."""
+    root = grow(here / "tree", files.split())
+    labels, dashes, more = words.partition(" --")
+    options = [option for label in labels.split() for option in ("--label-from-dir", label)] + (dashes + more).split()
+    assert [f"{name}={source[5:]}" for name, source in texts(run, root, *options).items()] == expected.split()
+    run("shard", root, *options, "-c", "99", "-o", "x-%d.tar", "--classes-out", "classes.txt")
+    assert Path("classes.txt").read_text().split() == classes.split()
+    labels_written = {name: data.decode() for name, data in entries("x-0.tar") if f"{name}=" in expected}
+    assert labels_written == dict(pair.split("=") for pair in expected.split())
+
+
+def test_a_list_of_classes(run: Run, here: Path) -> None:
+    """Numbers are those of the list, for any part of the data; a class that is not in it is an error."""
     part = grow(here / "part", ["dog/1.jpg"])
-    assert texts(run, part, "--label-from-dir", "cls", "--classes", "classes.txt") == {"dog/1.cls": "text:2"}
+    words = ["--label-from-dir", "cls", "--classes", "classes.txt"]
+    Path("classes.txt").write_text("ant\ncat\ndog\n")
+    assert texts(run, part, *words) == {"dog/1.cls": "text:2"}
     Path("classes.txt").write_text("cat\n")
-    ran = run("shard", part, "--label-from-dir", "cls", "--classes", "classes.txt", exit=1)
-    assert "the class 'dog' is not in classes.txt" in ran.lines[-1]
+    assert "the class 'dog' is not in classes.txt" in run("shard", part, *words, exit=1).lines[-1]
 
 
 @each_row(
@@ -524,14 +547,6 @@ def test_no_label(files: list[str], words: list[str], text: str, run: Run, here:
     """A sample must have exactly one class."""
     root = grow(here / "tree", files)
     assert text in run("shard", root, "--label-from-dir", "cls", *words, exit=1).lines[-2]
-
-
-def test_labels_across_folders(run: Run, here: Path) -> None:
-    """Innermost directories of one name are one class; a renamed sample has its label under the new name."""
-    root = grow(here / "tree", ["A/n1/1.xml", "T/x/n1/1.jpg", "T/n2/2.jpg"])
-    words = ["--key", "base", "--rename", "key", "--label-from-dir", "cls:-1"]
-    assert texts(run, root, *words) == {"1.cls": "text:0", "2.cls": "text:1"}
-    assert names(layout(run, root, *words)) == ["1.xml", "1.jpg", "1.cls", "2.jpg", "2.cls"]
 
 
 def label_of(path: str, level: int) -> str | None:
@@ -568,18 +583,12 @@ def test_levels_of_labels(seed: int, run: Run, here: Path) -> None:
     assert texts(run, root, *numbered) == expected
 
 
-def test_labels_of_two_levels(run: Run, here: Path) -> None:
-    """Each field has the directory of its own level; the list of classes is that of the numbers."""
-    root = grow(here / "tree", ["cat/2023/1.jpg", "dog/2024/2.jpg"])
-    words = ["--label-from-dir", "cls", "--label-from-dir", "year:2:name"]
-    expected = {"cat/2023/1.cls": "text:0", "cat/2023/1.year": "text:2023", "dog/2024/2.cls": "text:1"}
-    assert texts(run, root, *words) == {**expected, "dog/2024/2.year": "text:2024"}
-    run("shard", root, *words, "-c", "9", "-o", "x-%d.tar", "--classes-out", "classes")
-    assert Path("classes").read_text() == "cat\ndog\n"
+def test_labels_of_mixed_depth(run: Run, here: Path) -> None:
+    """The error shows the depths, and names the way."""
+    root = grow(here / "tree", ["cat/2023/1.jpg", "dog/2024/new/3.jpg"])
     files = "directories of mixed depth: 'cat/2023/1.jpg', 'dog/2024/new/3.jpg'"
-    grow(root, ["dog/2024/new/3.jpg"])
     way = "--label-from-dir 'cls:-1' takes the innermost directory, whatever its depth"
-    assert run("shard", root, *words, exit=1).lines == [
+    assert run("shard", root, "--label-from-dir", "cls", exit=1).lines == [
         f"tarkit: --label-from-dir: {files}",
         f"hint: {way}; --match and --exclude leave files out",
     ]
