@@ -171,7 +171,7 @@ class ShardOptions(Options):
         "--resume",
         default=False,
         help="Continue a run: keep shards that are as planned.",
-        more="The command of --post runs for a kept shard too, unless an earlier run with --resume recorded that it ran.",
+        more="The command of --post runs for a kept shard too, unless a run with --resume has recorded that it ran.",
     )
     mtime: int | None = MTIME
     post: str | None = post_row("--post")
