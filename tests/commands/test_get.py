@@ -132,20 +132,26 @@ def test_an_index_that_leads_into_a_payload(run: Run, archive: Archive) -> None:
     assert run("get", "k2.x", name).stdout == b"two"
 
 
-def test_an_index_of_many_fields(run: Run, archive: Archive) -> None:
+@each_row("way", ["index", "stream"])
+def test_many_fields(way: str, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time is linear in the number of fields of a sample, and of fields named as the key."""
+    monkeypatch.setattr(reader, "LARGE", 1 << 12)
 
     def seconds(count: int) -> float:
         rows = {f"seg.f{number:06}": b"" for number in range(count)}
-        rows |= {f"k{number}.{field}": b"" for number in range(count) for field in ("a", "seg.png")}
+        rows |= {f"k{number}.{field}": b"" for number in range(count) for field in ("a", "seg.png") if way == "index"}
         name = archive(rows)
-        run("index", name, "--format", "dali")
-        started = time.process_time()
-        assert run("get", f"seg.f{count - 1:06}", name, "-v").lines[0] == "tarkit: in.tar: looked up in in.idx"
-        return time.process_time() - started
+        if way == "index":
+            run("index", name, "--format", "dali")
+        times = []
+        for _ in range(2):
+            started = time.process_time()
+            ran = run("get", f"seg.f{count - 1:06}", name if way == "index" else f"pipe:cat {name}", "-v")
+            times.append(time.process_time() - started)
+            assert ("looked up in in.idx" in ran.stderr) == (way == "index")
+        return min(times)
 
-    small, large = (min(seconds(count) for _ in range(2)) for count in (300, 3000))
-    assert large < 40 * small
+    assert seconds(3000) < 40 * seconds(300)
 
 
 @each_row(
@@ -275,20 +281,6 @@ def test_fields_of_streams_are_those_of_files(
         for feed in feeds:
             word = feed(name)
             assert run("get", *words, word).stdout == content, (words, feed)
-
-
-def test_many_fields_of_a_stream(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time is linear in the number of fields of a large sample of a stream."""
-    monkeypatch.setattr(reader, "LARGE", 1 << 12)
-
-    def seconds(count: int) -> float:
-        name = archive({f"a.f{number:06}": b"" for number in range(count)})
-        started = time.process_time()
-        run("get", f"a.f{count - 1:06}", f"pipe:cat {name}")
-        return time.process_time() - started
-
-    small, large = (min(seconds(count) for _ in range(2)) for count in (300, 3000))
-    assert large < 40 * small
 
 
 def test_names_that_are_no_text(run: Run, archive: Archive) -> None:
