@@ -14,13 +14,11 @@ from tarkit.cluster.run import ClusterOutcome, OrderingPasses
 from tarkit.cluster.shared import new_spill
 from tarkit.errors import TarkitError, Usage
 from tarkit.pipeline.chain import Chain
-from tarkit.pipeline.output import Output, archives_output, refuse_overwrite
+from tarkit.pipeline.output import Output, refuse_overwrite
 from tarkit.pipeline.run import Run
-from tarkit.pipeline.template import parse_template
 from tarkit.problems import ONE_ARCHIVE
-from tarkit.shards.limits import Limits, parse_size
 from tarkit.shards.output import ShardsOutput
-from tarkit.shards.series import SeriesSpec
+from tarkit.shards.split import SplitOptions
 from tarkit.shards.writer import Shard
 from tarkit.sorting.memory import LEAST
 from tarkit.stores.connect import portable_options
@@ -132,9 +130,9 @@ def write_on_cluster(
     if count is None and size is None:
         opened = Output.from_argument(name, compress, fsync, options=options)
     else:
-        limits = Limits(count, None if size is None else parse_size(str(size)), size_rule)
-        target = archives_output(name, compress, fsync, options=options)
-        opened = ShardsOutput(target, limits, series=[SeriesSpec("", parse_template(name))], force=force)
+        limits: dict[str, Any] = {"count": count, "size": size, "size_rule": size_rule}
+        file: dict[str, Any] = {"compress": compress, "fsync": fsync, "storage_options": storage_options}
+        opened = SplitOptions(template=name, **limits, force=force, **file).open(run, data.locations)
     with connect_cluster(dask, resources) as run.executor:
         outcome = write_ordered(
             data,
