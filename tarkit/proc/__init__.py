@@ -1,6 +1,7 @@
 """Samples through a command, a Python function or a long-lived program: in parallel, in order, with failure policies.
 
-The path of one sample:
+A step (`step.SampleWork`) says what is done: `shell.RunCommand`, `function.CallFunction` or `program.RunProgram`, which
+makes the pool. The path of one sample:
 
     samples                 TarSample, from a reader
       | run.number_jobs     numbers it and keeps its bytes readable from any thread
@@ -11,6 +12,6 @@ The path of one sample:
       |     function.LocalWorker     calls the function in this process
       |     program.ProgramWorker    long-lived programs that read and write tar streams
     job.Outcome             new samples (`result`: unchanged entries keep their headers) or a Failure
-      | run.SampleRun       hands on logs, applies `policy` to failures, checks new keys
+      | run.SampleRun       hands on logs, decides about failures, checks new keys
     samples                 for the output
 """

@@ -134,7 +134,8 @@ class SampleFunction:
 
     def _call(self, sent: Sent) -> _Call:
         raw, plain = _read(sent)
-        key = sent[3].decode("utf-8", "surrogateescape")
+        *_, name, _ = sent
+        key = name.decode("utf-8", "surrogateescape")
         argument: Mapping[str, Any]
         encode: Encode
         if self._view is not None:
@@ -214,8 +215,7 @@ def _read(sent: Sent) -> tuple[dict[str, bytes], result.Fields | None]:
 
 def _job(sent: Sent) -> Job:
     name, start, data, key, entries = sent
-    low, high = (entries[0][1], entries[-1][4]) if entries else (start, start)
-    return Job(0, TarSample(key, HeldRange(name, start, data), entries, low, high))
+    return Job(0, TarSample(key, HeldRange(name, start, data), entries, *result.extent(entries)))
 
 
 def _raw(text: str) -> bytes:

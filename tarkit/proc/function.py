@@ -37,7 +37,7 @@ from tarkit.proc.child import ENDS, IDLE, PLACE, PRINTED, REFUSED, WHOLE, Channe
 from tarkit.proc.job import TAIL, Failure, Job, Outcome, WorkFailed, status_words
 from tarkit.proc.loader import split_spec
 from tarkit.proc.pool import JobWorker, Pool
-from tarkit.proc.result import sample_of
+from tarkit.proc.result import extent, sample_of
 from tarkit.proc.step import SampleWork
 from tarkit.samples.sample import TarSample
 from tarkit.streams.command import Program, last_line
@@ -482,7 +482,7 @@ def pieces_of(jobs: Sequence[Job]) -> list[Piece]:
     for job in jobs:
         source = job.sample.source
         entries: list[Raw] = list(map(tuple, job.sample.raw))  # type: ignore[arg-type]
-        start, stop = (entries[0][1], entries[-1][4]) if entries else (0, 0)
+        start, stop = extent(entries)
         samples: list[tuple[bytes, list[Raw]]] = []
         if runs and runs[-1][0] is source and runs[-1][2] == start and stop - runs[-1][1] <= TOGETHER_BYTES:
             _, start, _, samples = runs.pop()

@@ -175,6 +175,11 @@ def _same(old: InputField, content: Content) -> bool:
 Fields = list[tuple[str, bytes]]
 
 
+def extent(entries: Sequence[Raw]) -> tuple[int, int]:
+    """Return where the entries of a sample begin and end in its archive."""
+    return (entries[0][1], entries[-1][4]) if entries else (0, 0)
+
+
 def plain_fields(key: bytes, entries: list[Raw], data: bytes, base: int) -> Fields | None:
     """Return fields and contents of a sample whose archive has `data` at offset `base`, None if it is not plain."""
     prefix = key + b"."
@@ -244,8 +249,8 @@ def sample_of(shard: str, key: bytes, entries: list[Raw], data: bytes) -> TarSam
 def build_changed(job: Job, fields: Sequence[tuple[bytes, Content | None]], mtime: int | None) -> TarSample | None:
     """Return the sample of a job with other contents, None where the fast path does not apply."""
     entries: list[Raw] = list(map(tuple, job.sample.entries))  # type: ignore[arg-type]
-    low = entries[0][1] if entries else 0
-    data = job.piece(low, entries[-1][4]) if entries else None
+    low, high = extent(entries)
+    data = job.piece(low, high) if entries else None
     before = None if data is None else plain_fields(job.key, entries, data, low)
     after: list[tuple[str, bytes | None]] = []
     for field, content in fields:
