@@ -69,9 +69,9 @@ def _print_plan(run: ConsoleRun, chosen: ShardOptions) -> None:
 
     plan = plan_tree(run, chosen)
     with text_output().open() as sink:
-        for each in plan.shards:
-            size = each.content if chosen.size_rule == "content" else each.length
-            samples = (group for batch in plan.batches(each) for group in batch.samples())
-            for line in shard_lines(each.name, size, samples, chosen.show_keys):
+        for planned in plan.shards:
+            size = planned.content if chosen.size_rule == "content" else planned.length
+            samples = (sample for batch in plan.batches(planned) for sample in batch.samples())
+            for line in shard_lines(planned.name, size, samples, chosen.show_keys):
                 sink.write(line)
     count_planned(run, plan)

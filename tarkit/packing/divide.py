@@ -49,25 +49,25 @@ def parse_order(text: str | None) -> SampleOrder:
 
 
 def ordered(
-    groups: Iterator[PlannedSample], order: SampleOrder, by_directory: bool, tmpdir: str | None
+    samples: Iterator[PlannedSample], order: SampleOrder, by_directory: bool, tmpdir: str | None
 ) -> Iterator[PlannedSample]:
     """Sort samples by category, by directory if that is requested, and by `order`; the sort is stable."""
     orders = order.by != "none" or by_directory
     ranks = random_keys(order.seed or 0) if order.by == "shuffle" else None
 
-    def rank(group: PlannedSample) -> bytes:
-        key = group[0]
-        front = group[2].to_bytes(4, "big") + (directory_rank(key) if by_directory else b"")
+    def rank(sample: PlannedSample) -> bytes:
+        key, files, category = sample
+        front = category.to_bytes(4, "big") + (directory_rank(key) if by_directory else b"")
         if not orders:
             return front
-        if not is_sample(group[1]):
+        if not is_sample(files):
             return front + b"\0"  # first
         front += b"\1"
         if ranks is not None:
             return front + next(ranks)
         return front + (_falling(key) if order.by == "falling" else key if order.by == "rising" else b"")
 
-    return ranked(((rank(group), group) for group in groups), tmpdir)
+    return ranked(((rank(sample), sample) for sample in samples), tmpdir)
 
 
 def directory_of(key: bytes) -> bytes:
@@ -156,7 +156,7 @@ class _Rest:
 
     def __init__(self, path: list[bytes]) -> None:
         self.path = path
-        self.groups: list[PlannedSample] = []
+        self.samples: list[PlannedSample] = []
         self.content = self.entries = 0
 
 
@@ -169,18 +169,18 @@ def collapse(batches: Iterable[PlannedBatch], limits: Limits, plan: Plan) -> Non
     current = 0
 
     def emit(rest: _Rest) -> None:
-        for batch in batched(rest.groups):
+        for batch in batched(rest.samples):
             plan.extend(batch)
         plan.close(rest.content, rest.entries)
-        rest.groups, rest.content, rest.entries = [], 0, 0
+        rest.samples, rest.content, rest.entries = [], 0, 0
 
     def take(rest: _Rest, more: list[PlannedSample], content: int, entries: int) -> None:
-        if rest.groups and limits.exceeded(len(rest.groups) + len(more), rest.entries + entries):
+        if rest.samples and limits.exceeded(len(rest.samples) + len(more), rest.entries + entries):
             emit(rest)
-        rest.groups += more
+        rest.samples += more
         rest.content += content
         rest.entries += entries
-        if rest.groups and limits.reached(len(rest.groups), rest.content):
+        if rest.samples and limits.reached(len(rest.samples), rest.content):
             emit(rest)
 
     def hand_up(path: list[bytes]) -> None:
@@ -190,12 +190,12 @@ def collapse(batches: Iterable[PlannedBatch], limits: Limits, plan: Plan) -> Non
             above = done.path[:-1]
             if not stack or stack[-1].path != above:
                 stack.append(_Rest(above))
-            take(stack[-1], done.groups, done.content, done.entries)
+            take(stack[-1], done.samples, done.content, done.entries)
 
     def finish() -> None:
         if stack:
             hand_up([b"\0"])
-            if stack and stack[-1].groups:
+            if stack and stack[-1].samples:
                 emit(stack[-1])
             stack.clear()
 
@@ -203,13 +203,13 @@ def collapse(batches: Iterable[PlannedBatch], limits: Limits, plan: Plan) -> Non
         if batch.category != current:
             finish()
             current = batch.category
-        for group, content, entries in zip(batch.samples(), *map(of_each, weigh(batch, plan.sized)), strict=True):
-            directory = directory_of(group[0])
+        for sample, content, entries in zip(batch.samples(), *map(of_each, weigh(batch, plan.sized)), strict=True):
+            directory = directory_of(sample[0])
             path = directory.split(b"/") if directory else []
             hand_up(path)
             if not stack or stack[-1].path != path:
                 stack.append(_Rest(path))
-            take(stack[-1], [group], content, entries)
+            take(stack[-1], [sample], content, entries)
     finish()
 
 

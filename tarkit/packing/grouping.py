@@ -298,7 +298,7 @@ def by_key(
     return ranked(groups(), tmpdir)
 
 
-def ranked(groups: Iterable[tuple[bytes, PlannedSample]], tmpdir: str | None) -> Iterator[PlannedSample]:
+def ranked(samples: Iterable[tuple[bytes, PlannedSample]], tmpdir: str | None) -> Iterator[PlannedSample]:
     """Yield samples in order of their ranks; the sort is stable."""
-    pairs = ((rank, marshal.dumps(group, 2)) for rank, group in groups)
+    pairs = ((rank, marshal.dumps(sample, 2)) for rank, sample in samples)
     return map(marshal.loads, by_rank(pairs, tmpdir))

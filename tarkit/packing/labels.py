@@ -277,9 +277,9 @@ class Classes:
                 )
         return b"".join(name + b"\n" for name in self.names)
 
-    def filled(self, groups: Iterable[PlannedSample]) -> Iterator[PlannedSample]:
+    def filled(self, samples: Iterable[PlannedSample]) -> Iterator[PlannedSample]:
         """Yield the samples with the numbers of their classes."""
-        for key, files, category in groups:
+        for key, files, category in samples:
             for place, (name, size, source) in enumerate(files):
                 if size == _LATER:
                     number = self._numbers[source]

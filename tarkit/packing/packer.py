@@ -52,7 +52,7 @@ class Packed(NamedTuple):
         shard: the shard; None when all its samples were left out.
         fingerprint: that of `fingerprint`, or empty.
         kept: it existed before the run.
-        known: the journal has it as complete.
+        recorded: the journal has it as complete.
     """
 
     planned: PlannedShard
@@ -60,7 +60,7 @@ class Packed(NamedTuple):
     shard: Shard | None = None
     fingerprint: str = ""
     kept: bool = False
-    known: bool = False
+    recorded: bool = False
 
 
 class Packer:
@@ -164,19 +164,19 @@ class Packer:
 
     def _complete(self, packed: Packed) -> None:
         post, planned, shard = self._options.post, packed.planned, packed.shard
-        self._run.samples += planned.groups
+        self._run.samples += planned.samples
         self.facts.update(entries=planned.files, missing=len(packed.skipped), kept=packed.kept)
         for what in packed.skipped:
             self._run.warn(what)
         if shard is None:
             return
         self.done.append(shard)
-        words = "kept, it is as planned" if packed.kept else f"{planned.groups} samples, {shard.size} bytes"
+        words = "kept, it is as planned" if packed.kept else f"{planned.samples} samples, {shard.size} bytes"
         self._run.note(f"{shard.name}: {words}")
-        if post is not None and not packed.known:
+        if post is not None and not packed.recorded:
             self._posted_again += packed.kept
             run_post(post, shard.name)
-        if self._journal and packed.fingerprint and not packed.known and not packed.skipped:
+        if self._journal and packed.fingerprint and not packed.recorded and not packed.skipped:
             self._journal.add(shard, packed.fingerprint, post is not None)
 
     def finish(self) -> None:
@@ -210,7 +210,7 @@ class Packer:
                 packed = yield from self._keep(number, mark)
                 if packed is None:
                     packed = yield from self._feed(number, writer.add)
-                    samples += packed.planned.groups
+                    samples += packed.planned.samples
                 packed = packed._replace(fingerprint=mark)
                 if packed.shard is None and packed.planned.files:
                     ended.append(packed)
@@ -241,7 +241,7 @@ class Packer:
             flow.finish()
         if reader.skipped:
             names = reader.names
-            planned = planned._replace(groups=reader.samples, files=reader.files, samples=names.samples)
+            planned = planned._replace(samples=reader.samples, files=reader.files, reader_samples=names.samples)
             planned = planned._replace(first=names.first or b"", last=names.last or b"")
         return Packed(planned, reader.skipped)
 
@@ -252,7 +252,7 @@ class Packer:
         entry = self._entries.get(name)
         if entry and self._is_as_planned(entry, mark, identity(name)):
             self._contents[number] = planned.content
-            packed = Packed(planned, known=entry.posted or options.post is None)
+            packed = Packed(planned, recorded=entry.posted or options.post is None)
             shard = planned.written(entry.size, entry.stored, entry.sha256)
         elif options.resume and name in self._existing:
             try:

@@ -27,27 +27,27 @@ class PlannedShard(NamedTuple):
     Attributes:
         name: its path or URL.
         start, stop: the range of its batches in the plan.
-        groups: the number of planned samples.
+        samples: their number.
         files: the number of files.
         content: the bytes of their contents, 0 if sizes are not known.
         length: the bytes of its tar, without compression.
-        samples, first, last: the number of samples that readers find, and the first and the last key.
+        reader_samples, first, last: the number of samples that readers find, and the first and the last key.
     """
 
     name: str
     start: int
     stop: int
-    groups: int
+    samples: int
     files: int
     content: int
     length: int
-    samples: int
+    reader_samples: int
     first: bytes
     last: bytes
 
     def written(self, size: int, stored: int = 0, sha256: str = "") -> Shard:
         """Return the shard of a tar of `size` bytes, in a file of `stored` bytes, as readers see it."""
-        return Shard(self.name, self.samples, size, stored, self.first, self.last, sha256)
+        return Shard(self.name, self.reader_samples, size, stored, self.first, self.last, sha256)
 
 
 class Plan:

@@ -16,7 +16,7 @@ from tarkit.tables import recipe
 from tarkit.tables.recipe import Kind
 from tarkit.tar.block import COLON
 
-SAMPLES = 4000  # in a batch that is made of groups
+SAMPLES = 4000  # in a batch that is made of samples
 _MARSHAL = 2  # without references, which cost more than they save
 
 PlannedFile = tuple[bytes, int, bytes]
@@ -79,16 +79,16 @@ class PlannedBatch(NamedTuple):
         return cls._make(marshal.loads(data))
 
 
-def _batch_of(groups: Sequence[PlannedSample], category: int) -> PlannedBatch:
+def _batch_of(samples: Sequence[PlannedSample], category: int) -> PlannedBatch:
     """Return a batch of samples, at least one; each has files."""
-    names, sizes, sources = map(list, zip(*(file for _, files, _ in groups for file in files), strict=True))
-    stops = list(accumulate(len(files) for _, files, _ in groups))
-    return PlannedBatch([key for key, _, _ in groups], stops, names, sizes, sources if any(sources) else (), category)
+    names, sizes, sources = map(list, zip(*(file for _, files, _ in samples for file in files), strict=True))
+    stops = list(accumulate(len(files) for _, files, _ in samples))
+    return PlannedBatch([key for key, _, _ in samples], stops, names, sizes, sources if any(sources) else (), category)
 
 
-def batched(groups: Iterable[PlannedSample]) -> Iterator[PlannedBatch]:
+def batched(samples: Iterable[PlannedSample]) -> Iterator[PlannedBatch]:
     """Yield batches of consecutive samples of one category."""
-    for category, of_category in groupby(groups, itemgetter(2)):
+    for category, of_category in groupby(samples, itemgetter(2)):
         while some := list(islice(of_category, SAMPLES)):
             yield _batch_of(some, category)
 

@@ -154,9 +154,9 @@ def _fill(
     batches = _watch(run, tree, batches if rule.may_have_dots else plan.dotted.watch(batches))
     sorts = order.by != "none" or dirs != "pack" or transform.map is not None
     if transform.needed or sorts:
-        groups: Iterator[PlannedSample] = (group for batch in batches for group in batch.samples())
-        groups = _transformed(groups, transform, tmpdir)
-        batches = batched(ordered(groups, order, dirs != "pack", tmpdir) if sorts else groups)
+        samples: Iterator[PlannedSample] = (sample for batch in batches for sample in batch.samples())
+        samples = _transformed(samples, transform, tmpdir)
+        batches = batched(ordered(samples, order, dirs != "pack", tmpdir) if sorts else samples)
     renames = transform.rename != "none"
     batches = attach(batches, lambda: renames or keyless.count > 0, transform.keyless_out)
     if shards is not None:
@@ -185,18 +185,18 @@ def _watch(run: Run, tree: Tree, batches: Iterator[PlannedBatch]) -> Iterator[Pl
 
 
 def _transformed(
-    groups: Iterator[PlannedSample], transform: SampleTransform, tmpdir: str | None
+    samples: Iterator[PlannedSample], transform: SampleTransform, tmpdir: str | None
 ) -> Iterator[PlannedSample]:
-    groups, classes = transform.apply(groups), transform.classes
+    samples, classes = transform.apply(samples), transform.classes
     if classes is None:
-        return groups
+        return samples
     if classes.open:
         records: SpilledList[PlannedSample] = SpilledList(tmpdir)
-        for group in groups:
-            records.append(group)
-        groups = iter(records)
+        for sample in samples:
+            records.append(sample)
+        samples = iter(records)
     classes.close()
-    return classes.filled(groups)
+    return classes.filled(samples)
 
 
 def _divide(batches: Iterator[PlannedBatch], shards: int, even: bool, plan: Plan) -> None:
@@ -210,13 +210,13 @@ def _divide(batches: Iterator[PlannedBatch], shards: int, even: bool, plan: Plan
     total = len(records)
     if 0 < total < shards:
         raise TarkitError(f"{total} samples cannot fill {shards} shards", "choose fewer shards")
-    groups: Iterable[PlannedSample] = records
+    samples: Iterable[PlannedSample] = records
     if even and total:
         chosen = level(sizes, shards)
-        groups = ranked(
-            ((number.to_bytes(4, "big"), group) for number, group in zip(chosen, records, strict=True)), plan.tmpdir
+        samples = ranked(
+            ((number.to_bytes(4, "big"), sample) for number, sample in zip(chosen, records, strict=True)), plan.tmpdir
         )
-    pack(batched(groups), Limits(), False, plan, filter(None, equal(total, shards)))
+    pack(batched(samples), Limits(), False, plan, filter(None, equal(total, shards)))
 
 
 # ---- Messages: what was left out, and what readers of the shards may not expect

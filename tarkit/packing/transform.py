@@ -102,7 +102,7 @@ Rename = Literal["none", "key", "flat"]
 
 @dataclass
 class SampleTransform:
-    """The transformation of samples; iterate over `apply(groups)`, then call `close()`.
+    """The transformation of samples; iterate over `apply(samples)`, then call `close()`.
 
     `source` returns the source of a file. `packed` has the entries of existing shards, with their sizes: samples whose
     files are all in it are left out (--update).
@@ -152,9 +152,9 @@ class SampleTransform:
         ways.append("rename the files" if self.rename == "key" else more)
         return f"readers end keys at the first dot: {', or '.join(ways)}"
 
-    def apply(self, groups: Iterable[PlannedSample]) -> Iterator[PlannedSample]:
-        """Yield the transformed samples that stay; the same as `groups` when it is not `needed`. Raises TarkitError."""
-        for key, files, category in groups:
+    def apply(self, samples: Iterable[PlannedSample]) -> Iterator[PlannedSample]:
+        """Yield the transformed samples that stay; all as they are when it is not `needed`. Raises TarkitError."""
+        for key, files, category in samples:
             new = self._renamed(key, files)
             keyless = not is_sample(new)
             if self.map is not None:
