@@ -12,7 +12,7 @@ from functools import wraps
 from math import isfinite
 from typing import ParamSpec, TypeVar, get_args
 
-from tarkit.errors import Usage, warn
+from tarkit.errors import Usage, spell, warn
 from tarkit.sizes import EARLIEST, LARGEST, LATEST, LONGEST
 
 Given = ParamSpec("Given")
@@ -29,7 +29,7 @@ def check_number(**arguments: float) -> None:
     _require("a number", lambda value: hasattr(value, "__float__") and not isinstance(value, bool), arguments)
     for name, value in arguments.items():
         if not isfinite(value):
-            raise Usage(f"{name}={value}: it is a finite number")
+            raise Usage(f"{spell(name, value)}: it is a finite number")
 
 
 def check_whole(**arguments: int) -> None:
@@ -51,9 +51,9 @@ def check_at_least(least: int, **arguments: int | None) -> None:
         if value is not None:
             check_whole(**{name: value})
             if value < least:
-                raise Usage(f"{name}={value}: it is at least {least}")
+                raise Usage(f"{spell(name, value)}: it is at least {least}")
             if value > LARGEST:
-                raise Usage(f"{name}={value}: it is at most {LARGEST}")
+                raise Usage(f"{spell(name, value)}: it is at most {LARGEST}")
 
 
 def check_duration(**arguments: float) -> None:
@@ -61,9 +61,9 @@ def check_duration(**arguments: float) -> None:
     check_number(**arguments)
     for name, value in arguments.items():
         if not value > 0:
-            raise Usage(f"{name}={value}: it is more than 0 seconds, or None")
+            raise Usage(f"{spell(name, value)}: it is more than 0 seconds")
         if value > LONGEST:
-            raise Usage(f"{name}={value}: it is at most {LONGEST} seconds, or None")
+            raise Usage(f"{spell(name, value)}: it is at most {LONGEST} seconds")
 
 
 def check_seconds(**arguments: int) -> None:
@@ -77,7 +77,7 @@ def check_seconds(**arguments: int) -> None:
 def check_choice(name: str, value: str | None, choices: object) -> None:
     """Raise Usage for a value that is not one of the words of `choices`, a Literal. None is accepted."""
     if value is not None and value not in get_args(choices):
-        raise Usage(f"{name}={value!r}: it is one of {', '.join(get_args(choices))}")
+        raise Usage(f"{spell(name, value)}: it is one of {', '.join(get_args(choices))}")
 
 
 def list_words(value: str | Iterable[str], name: str = "") -> tuple[str, ...]:

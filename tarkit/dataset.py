@@ -403,12 +403,11 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("train-*.tar").sort(by="cls")]
         ['a/1', 'a/0', 'b/0']
         """
-        options = locals()
-        from tarkit.sorting.memory import LEAST
+        given = locals()
         from tarkit.sorting.order import Order, SortOptions
 
-        check_at_least(LEAST, memory=memory)
-        return self.then(Order(SortOptions.of(options).key(self.storage), memory=memory, gathers=True))
+        options = SortOptions.of(given)
+        return self.then(Order(options.key(self.storage), memory=options.memory, gathers=True))
 
     @ask_for_buffer
     def shuffle(self, seed: int, *, epoch: int = 0, memory: int | None = None) -> Self:
@@ -421,12 +420,11 @@ class Dataset(Chain):
         >>> tarkit.open("train-*.tar").shuffle(seed=7).write("shuffled.tar").samples
         3
         """
-        from tarkit.sorting.memory import LEAST
-        from tarkit.sorting.order import Order, Random
+        given = locals()
+        from tarkit.sorting.order import Order, Random, ShuffleOptions
 
-        check_at_least(LEAST, memory=memory)
         check_whole(seed=seed, epoch=epoch)
-        return self.then(Order(random=Random(seed, epoch), memory=memory))
+        return self.then(Order(random=Random(seed, epoch), memory=ShuffleOptions.of(given).memory))
 
     def buffer_shuffle(self, size: int, seed: int) -> Self:
         """Shuffle locally, through a buffer of `size` samples, in the order of webdataset's `shuffle(size)`."""

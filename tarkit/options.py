@@ -1,7 +1,7 @@
-"""Options of a verb, each declared once: a row of its class of options.
+"""Options, each declared once: a row of a class of options.
 
 A row says how the option is written on the command line, what its help is, and which values it takes. From the rows
-follow the options of the command (`cli.options.rows`) and the checks of values, which are the same for a command and
+follow the options of the command (`cli.options.rows`), and the checks of values, which are the same for a command and
 for Python. A function of the Python API has an argument of the same name and default for each.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Self, dataclass_transform, get_args
 
-from tarkit.arguments import check_at_least, check_duration, list_words
-from tarkit.errors import Usage
+from tarkit.arguments import check_at_least, check_duration, check_number, check_whole, list_words
+from tarkit.errors import Usage, spell
 
 Role = Literal["", "output", "side", "file", "column", "inputs", "function", "map"]
 """What a value names. Files that are written: an output, or a file besides it (`side`). What is read: a file; a file or
@@ -30,14 +30,17 @@ class OptionRow:
         detail: whether only these list it.
         default: that of its value; False for a flag.
         required: whether the command line must have it.
-        type: that of its value on the command line, if it is neither text nor follows from the other arguments.
+        type: int or float, for any such number; or a function that reads another word for one, and raises Usage.
+        types: those that a value may have in Python.
         complete: returns the words to which a shell may complete a word.
         many: it may be given several times; so it is with the default ().
         words: with `many`, whether values are words; Python may give something else otherwise.
+        split: on the command line a value is a list of words, which blanks or commas separate.
         at_least: it is a whole number, and not less.
+        hint: what to do about a value on the command line that is no number, or out of range.
         seconds: it is a time, more than 0.
         choices: a Literal, or words: it is one of these words.
-        aliases: words that the command line takes too, and what they stand for.
+        aliases: what words of the command line stand for: those of other tools, or choices that are no words in Python.
         role: what its value names: jobs compare what a command line reads, and tell which outputs it writes.
         parse: called with a value that is not None; returns the attribute, or raises Usage.
     """
@@ -53,13 +56,16 @@ class OptionRow:
         default: Any = None,
         many: bool = False,
         words: bool = True,
+        split: bool = False,
         required: bool = False,
-        type: type[Any] | None = None,
+        type: Callable[[str], Any] | None = None,
+        types: tuple[type[Any], ...] = (),
         complete: Callable[..., Any] | None = None,
         at_least: int | None = None,
+        hint: str | None = None,
         seconds: bool = False,
         choices: Any = (),
-        aliases: Mapping[str, str] = {},
+        aliases: Mapping[str, Any] = {},
         role: Role = "",
         parse: Callable[[Any], Any] | None = None,
     ) -> None:
@@ -72,10 +78,13 @@ class OptionRow:
         self.default = default
         self.many = many or default == ()
         self.words = words
+        self.split = split
         self.required = required
-        self.type = type
+        self.type = type or (int if at_least is not None else float if seconds else None)
+        self.types = types
         self.complete = complete
         self.at_least = at_least
+        self.hint = hint
         self.seconds = seconds
         self.choices: tuple[str, ...] = choices if isinstance(choices, tuple) else get_args(choices)
         self.aliases = aliases
@@ -85,20 +94,56 @@ class OptionRow:
     @property
     def parameter(self) -> str:
         """Its name for click: that of the first long option."""
-        return next(name for name in self.names if name.startswith("--"))[2:].replace("-", "_")
+        name = next(name for name in self.names if name.startswith("--"))
+        return name[2:].partition("/")[0].replace("-", "_")
+
+    @property
+    def flag(self) -> bool:
+        """Whether it takes no value."""
+        return isinstance(self.default, bool) and not self.choices
+
+    def read(self, name: str, word: str) -> Any:
+        """Return the value of a word of the command line. Raises Usage."""
+        if self.choices:
+            if word not in self.choices and word not in self.aliases:
+                raise Usage(f"{spell(name, word)}: it is one of {', '.join(self.choices)}")
+            return self.aliases.get(word, word)
+        if self.split:
+            return word.replace(",", " ").split()
+        if self.type is None:
+            return word
+        try:
+            value = self.type(word)
+            self.check(name, value)
+        except ValueError:
+            kind = "whole number" if self.type is int else "number"
+            raise Usage(f"{spell(name, word)}: a {kind} is needed", self.hint) from None
+        except Usage as error:
+            error.hint = error.hint or self.hint
+            raise
+        return value
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise Usage or TypeError for a value of the option `name` that it does not take."""
+        if self.types and (not isinstance(value, self.types) or (value is True and bool not in self.types)):
+            kinds = " or ".join(kind.__name__ for kind in self.types)
+            raise TypeError(f"{name}: {kinds} is needed, not {type(value).__name__}")
+        if self.at_least is not None:
+            check_at_least(self.at_least, **{name: value})
+        elif self.seconds:
+            check_duration(**{name: value})
+        elif self.type is not None:
+            (check_number if self.type is float else check_whole)(**{name: value})
+        if self.choices and value not in (values := [self.aliases.get(word, word) for word in self.choices]):
+            raise Usage(f"{spell(name, value)}: it is one of {', '.join(map(str, values))}")
 
     def accept(self, name: str, value: Any) -> Any:
-        """Return the value of the option `name`; raise Usage or TypeError for one that it does not take."""
+        """Return the attribute for a value of the option `name`. Raises Usage or TypeError."""
         if value is None:
             return None
         if self.many and self.words:
             value = list_words(value, name)
-        if self.at_least is not None:
-            check_at_least(self.at_least, **{name: value})
-        if self.seconds:
-            check_duration(**{name: value})
-        if self.choices and value not in self.choices and not isinstance(self.default, bool):
-            raise Usage(f"{name}={value!r}: it is one of {', '.join(self.choices)}")
+        self.check(name, value)
         return value if self.parse is None else self.parse(value)
 
 
@@ -131,8 +176,12 @@ class Options:
             raise TypeError(f"{type(self).__name__} has no options {', '.join(sorted(unknown))}")
         vars(self).update(self.defaults, **values)
         for name, row in self.rows.items():
-            setattr(self, name, row.accept(name, getattr(self, name)))
+            setattr(self, name, row.accept(self.argument(name), getattr(self, name)))
         self.check()
+
+    def argument(self, name: str) -> str:
+        """Return how Python gives an option."""
+        return name
 
     def check(self) -> None:
         """Raise Usage for options that do not go together; set the values derived from them."""
@@ -141,6 +190,15 @@ class Options:
     def of(cls, arguments: Mapping[str, Any]) -> Self:
         """Return the options among the arguments of a function, which are its `locals()` at the start."""
         return cls(**{name: arguments[name] for name in cls.defaults if name in arguments})
+
+    @classmethod
+    def named(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options among values that have the names of the command line, such as `net_retries`."""
+        return {name: values[row.parameter] for name, row in cls.rows.items() if row.parameter in values}
+
+    def replace(self, **changes: Any) -> Self:
+        """Return the same options with other values of some."""
+        return type(self)(**{name: getattr(self, name) for name in self.defaults} | changes)
 
     @property
     def changed(self) -> tuple[str, ...]:

@@ -393,6 +393,7 @@ def test_start(click: set[str]) -> None:
     ours = {each for each in modules if each.partition(".")[0] == "tarkit"}
     own = {f"tarkit.cli.{name}" for name in ("app", "command", "messages")}
     top = {f"tarkit.{name}" for name in ("cli", "errors", "redaction", "signals", "sizes", "threads")}
+    top |= {f"tarkit.{name}" for name in ("arguments", "options", "stores", "stores.schemes", "stores.store")}
     assert ours == {"tarkit", *top, *own}
     assert not heavy(modules - click)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tarkit.arguments import parse_processes, split_names
+from tarkit.arguments import split_names
 from tarkit.checking.across import Against, Manifest, SetCheck, Unique, joined, mixed, read_manifest
 from tarkit.checking.compare import Sameness
 from tarkit.checking.findings import FINDINGS, Finding, ShardReport
@@ -21,6 +21,7 @@ from tarkit.errors import Usage, spell
 from tarkit.options import Options, row
 from tarkit.pipeline.chain import locate, refuse_twice
 from tarkit.pipeline.output import total_size
+from tarkit.pipeline.rows import processes_row
 from tarkit.pipeline.run import Run
 from tarkit.problems import PROBLEMS
 from tarkit.samples.keys import read_table_keys
@@ -141,6 +142,7 @@ class CheckOptions(Options):
         "Checks",
         "--require",
         default=(),
+        split=True,
         metavar="F1,F2",
         help="Require these fields in each sample; a|b is either.",
     )
@@ -186,11 +188,10 @@ class CheckOptions(Options):
         more="It is printed, but the shard is not bad for it.",
     )
     strict: bool = row("Problems", "--strict", default=False, help="Treat notes as problems.")
-    processes: int = 1
+    processes: int = processes_row("Input", "Check N shards at a time")
 
     def check(self) -> None:
         """Raise Usage for options that do not go together."""
-        self.processes = parse_processes(self.processes)
         self.allowed = frozenset(split_names(self.allow))
         for name in sorted(self.allowed - PROBLEMS.keys() - FINDINGS.keys()):
             problems = ", ".join([*PROBLEMS, *FINDINGS])

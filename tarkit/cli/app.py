@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import click
 
 from tarkit import __version__, errors
-from tarkit.cli.command import REMOVED, common, common_options, write_sections
+from tarkit.cli.command import REMOVED, action, common_options, write_sections
 from tarkit.cli.messages import bars, say
 from tarkit.errors import Interrupted, TarkitError, describe_limit, system_hint
 from tarkit.signals import catch_signals, clean_up, die, raise_delayed, release_signals
@@ -194,7 +194,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
         ctx.exit()
 
 
-version = common("--version", is_flag=True, is_eager=True, callback=_show_version, help="Show the version and exit.")
+version = action("--version", callback=_show_version, help="Show the version and exit.")
 
 
 @click.group(cls=Commands, params=[*common_options(), version], add_help_option=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -58,8 +58,8 @@ class SpillOptions(Options):
         if self.spill is not None and not on_cluster:
             raise Usage("--spill requires --dask ADDRESS")
 
-    def write(self, data: Dataset, target: Output | ShardsOutput, run: ConsoleRun) -> None:
-        """Write a dataset that is sorted or shuffled, here or on the cluster."""
+    def write(self, data: Dataset, target: Output | ShardsOutput, run: ConsoleRun, memory: int | None) -> None:
+        """Write a dataset that is sorted or shuffled, here or on the cluster, where a task holds `memory` bytes."""
         if self.spill is None:
             from tarkit.cli.target import write
 
@@ -68,14 +68,7 @@ class SpillOptions(Options):
         from tarkit.cluster.api import write_ordered
 
         with on_cluster(run):
-            write_ordered(data, target, run, self.spill, memory=_memory())
-
-
-def _memory() -> int | None:
-    """Return the bytes of --memory, if it is given: the default is that of one machine."""
-    context = click.get_current_context()
-    given: Any = context.params.get("memory")
-    return None if given is None else options.memory_of(given)
+            write_ordered(data, target, run, self.spill, memory=memory)
 
 
 spill = options.rows(SpillOptions, "spill")

@@ -7,19 +7,16 @@ Input, Output, those of the command itself, Select, Fields, Problems, Jobs, URLs
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import isfinite
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import click
 
 from tarkit import errors
 from tarkit.cli.messages import say
 from tarkit.errors import Usage
-from tarkit.sizes import LARGEST, LONGEST
-
-if TYPE_CHECKING:
-    from tarkit.options import OptionRow, Role
+from tarkit.options import OptionRow, Options, row
+from tarkit.stores.store import StoreOptions, silent
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
@@ -68,35 +65,61 @@ WHOLE_RUN = ("progress", "report")  # common options that are for a whole run of
 _WHOLE = "tarkit.whole_help"  # in the context: the help is printed by --help-all
 
 
+class CommonOptions(Options):
+    """The options of every command, besides those of URLs; they may be given before the command word too."""
+
+    verbose: bool = row("Messages", "-v", "--verbose", default=False, help="Print each shard, and a summary.")
+    quiet: bool = row("Messages", "-q", "--quiet", default=False, help="Print nothing but errors.")
+    progress: bool | None = row(
+        "Messages", "--progress/--no-progress", help="Show a progress bar.  [default: on a terminal]"
+    )
+    report: str | None = row(
+        "Messages", "--report", metavar="FILE", role="side", help="Write the summary to FILE as JSON."
+    )
+    tmpdir: str | None = row(
+        "Messages",
+        "--tmpdir",
+        metavar="DIR",
+        help="Directory for temporary files.",
+        more="The default is $TMPDIR, else the directory of the output; for proc -c also /dev/shm.",
+    )
+
+
 class Option(click.Option):
-    """An option with its section of the help. One that takes a value, and not several, refuses to be given twice.
+    """An option of a row. One that takes a value, and not several, refuses to be given twice.
 
     Args:
-        section: what it is listed under
-        more: what --help-all and the man page say after `help`, which is one line
-        detail: whether only these list it
-        role: what its value names, as of an `OptionRow`
+        names: as they are on the command line, and perhaps one for its parameter.
+        row: the row.
+        detail: whether only --help-all and man pages list it.
 
     Attributes:
-        spelled: the name in messages, the first
+        spelled: the name in messages, the first.
     """
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        *,
-        section: str,
-        more: str = "",
-        detail: bool = False,
-        role: Role = "",
-        **settings: Any,
-    ) -> None:
-        super().__init__(sorted(names, key=lambda name: name.startswith("--")), **settings)
-        self.spelled = names[0]
-        self.role = role
-        self.section = section
-        self.more = more
-        self.detail = detail
+    def __init__(self, names: Sequence[str], *, row: OptionRow, detail: bool = False, **settings: Any) -> None:
+        self.row, self.spelled, self.role, self.section = row, row.names[0], row.role, row.section
+        self.more, self.detail = row.more, detail or row.detail
+        help, metavar = row.help, row.metavar
+        if row.choices and not row.many:
+            default = row.choices[0] if isinstance(row.default, bool) else row.default
+            metavar = metavar or "|".join(row.choices)
+            help += f"  [default: {default}]" if default else ""
+        if row.flag:
+            settings |= {"is_flag": True, "flag_value": not row.default, "default": row.default}
+        elif row.many:
+            settings |= {"multiple": True, "type": Word(row)}
+        elif "/" not in names[-1]:
+            own = row.type is not None or row.choices or isinstance(row.default, str)
+            settings |= {"type": Word(row), "default": row.default if own else None}
+        super().__init__(
+            sorted(names, key=lambda name: name.startswith("--")),
+            help=help,
+            metavar=metavar,
+            required=row.required,
+            shell_complete=row.complete,
+            **settings,
+        )
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """Make the parser keep every value, where it would keep the last one."""
@@ -111,7 +134,8 @@ class Option(click.Option):
             if len(value) > 1:
                 raise Usage(f"{self.spellings(whole=False)[-1]} is given twice")
             value = value[0]
-        return super().type_cast_value(ctx, value)
+        value = super().type_cast_value(ctx, value)
+        return [word for words in value for word in words] if self.multiple and self.row.split else value
 
     def spellings(self, whole: bool) -> list[str]:
         """Return the names, short ones first; of the long ones the first, or all: the others are of other tools."""
@@ -140,57 +164,40 @@ class InputArgument(click.Argument):
     )
 
 
-class AliasedChoice(click.Choice[str]):
-    """A choice of words; aliases, which are the words of other tools, are converted to them."""
+class Word(click.types.StringParamType):
+    """The value of an option, which its row reads. A shell completes other text to a file name."""
 
-    def __init__(self, choices: Sequence[str], aliases: Mapping[str, str]) -> None:
-        super().__init__([*choices, *aliases])
-        self.aliases = aliases
+    def __init__(self, row: OptionRow | None = None) -> None:
+        self.row = row
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the word itself, or the one that it stands for."""
-        word = super().convert(value, param, ctx)
-        return self.aliases.get(word, word)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value of a word."""
+        if self.row is None or not isinstance(value, str):
+            return value
+        try:
+            return self.row.read((param and param.name) or "", value)
+        except Usage as error:
+            if error.hint is not None:
+                raise
+            raise click.UsageError(str(error), ctx) from None
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        """Return the choices that begin so, or leave the completion of file names to the shell."""
+        from click.shell_completion import CompletionItem
+
+        if self.row is not None and self.row.choices:
+            return [CompletionItem(word) for word in self.row.choices if word.startswith(incomplete)]
+        return [CompletionItem(incomplete, type="file")]
 
 
 def option(section: str, *names: str, **settings: Any) -> Decorator:
-    """Return a decorator that declares an option of a command alone, in this section of its help.
-
-    The other arguments are those of a row, a `options.OptionRow`.
-    """
-    from tarkit.options import OptionRow
-
+    """Return a decorator that declares an option of a command alone. The arguments are those of a row."""
     return declare(OptionRow(section, *names, **settings))
 
 
 def declare(row: OptionRow, *name: str) -> Decorator:
     """Return a decorator that declares the option of a row, perhaps with another name of its parameter."""
-    return click.option(*row.names, *name, cls=Option, section=row.section, **settings_of(row))
-
-
-def settings_of(row: OptionRow) -> dict[str, Any]:
-    """Return the arguments of click's option for a row, besides its names."""
-    settings = {name: getattr(row, name) for name in ("help", "more", "metavar", "detail", "required", "role")}
-    if row.complete is not None:
-        settings["shell_complete"] = row.complete
-    if row.many:
-        return {**settings, "multiple": True}
-    if row.choices:
-        default = row.choices[0] if isinstance(row.default, bool) else row.default
-        settings["metavar"] = row.metavar or "|".join(row.choices)
-        settings["help"] += f"  [default: {default}]" if default else ""
-        return {**settings, "type": AliasedChoice(row.choices, row.aliases), "default": default}
-    if isinstance(row.default, bool):
-        return {**settings, "is_flag": True, "flag_value": not row.default, "default": row.default}
-    if isinstance(row.default, str):
-        settings["default"] = row.default
-    if row.seconds:
-        settings["type"] = RealNumber(0, LONGEST, min_open=True)
-    elif row.at_least is not None:
-        settings |= {"type": WholeNumber(row.at_least), "default": row.default}
-    elif row.type is not None:
-        settings["type"] = RealNumber() if row.type is float else row.type
-    return settings
+    return click.option(*row.names, *name, cls=Option, row=row)
 
 
 def sections(command: click.Command, ctx: click.Context) -> dict[str, list[click.Option]]:
@@ -241,97 +248,43 @@ def show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 def help_options() -> list[Option]:
     """Return the options that print the help. The one of click's own would load translations."""
-
-    def option(*names: str, **settings: Any) -> Option:
-        return common(*names, is_flag=True, is_eager=True, callback=show_help, **settings)
-
     return [
-        option("--help-all", help="Show all details, as the man page does."),
-        option("-h", "--help", help="Show this message and exit."),
+        action("--help-all", callback=show_help, help="Show all details, as the man page does."),
+        action("-h", "--help", callback=show_help, help="Show this message and exit."),
     ]
 
 
-def common(*names: str, section: str = "Messages", callback: Any = remember, **settings: Any) -> Option:
-    """Return an option whose value is stored in the context, as `tarkit.NAME`."""
-    return Option(names, section=section, expose_value=False, callback=callback, **settings)
+def action(*names: str, callback: Any, help: str) -> Option:
+    """Return an option that prints something and exits."""
+    shown = OptionRow("Messages", *names, default=False, help=help)
+    return Option(names, row=shown, is_eager=True, expose_value=False, callback=callback)
 
 
-def url_options() -> list[Option]:
-    """Return the options of every command about URLs."""
+def common(kind: type[Options], detail: bool = False, names: Iterable[str] | None = None) -> list[Option]:
+    """Return options that are no arguments of the function of a command: `given` has what the command line says.
 
-    def option(*names: str, **settings: Any) -> Option:
-        return common(*names, section="URLs", detail=True, **settings)
+    Args:
+        kind: their class.
+        detail: whether only --help-all and man pages list them.
+        names: those to return; by default all.
+    """
+    chosen = kind.rows.values() if names is None else [kind.rows[name] for name in names]
+    return [Option(row.names, row=row, detail=detail, expose_value=False, callback=remember) for row in chosen]
 
-    return [
-        option(
-            "--endpoint-url",
-            metavar="URL",
-            help="Server of s3://, gs:// and az:// URLs.",
-            more="Also AWS_ENDPOINT_URL.",
-        ),
-        option("--anonymous", is_flag=True, help="Send no credentials, for public data."),
-        option(
-            "--net-retries",
-            type=WholeNumber(0),
-            metavar="N",
-            help="Give up after N failures in a row.  [default: 5]",
-            more="A transfer goes on at the byte where its connection broke; any progress starts the count anew.",
-        ),
-        option(
-            "--net-timeout",
-            type=RealNumber(0, LONGEST, min_open=True),
-            metavar="S",
-            help="A connection is broken after S seconds without a byte.  [default: 60]",
-        ),
-        option(
-            "--cache",
-            metavar="DIR",
-            help="Keep objects that are read in files in DIR.",
-            more="Each is fetched once, by one of many processes, and again when it has changed. Also WDS_CACHE; "
-            "'' is none.",
-        ),
-        option(
-            "--cache-size",
-            metavar="SIZE",
-            help="Maximum of all files in --cache, such as 50G.",
-            more="Those that were opened longest ago are removed. Also WDS_CACHE_SIZE; the default is no limit.",
-        ),
-    ]
+
+def given(kind: type[Options], ctx: click.Context) -> dict[str, Any]:
+    """Return those options of a class that the command line has, wherever they were."""
+    return kind.named({key.removeprefix("tarkit."): value for key, value in ctx.meta.items()})
 
 
 def common_options() -> list[Option]:
     """Return the options of every command, which may be given before the command word too."""
-    return [
-        *url_options(),
-        common("-v", "--verbose", is_flag=True, help="Print each shard, and a summary."),
-        common("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
-        common("--progress/--no-progress", default=None, help="Show a progress bar.  [default: on a terminal]"),
-        common("--report", metavar="FILE", role="side", help="Write the summary to FILE as JSON."),
-        common(
-            "--tmpdir",
-            metavar="DIR",
-            help="Directory for temporary files.",
-            more="The default is $TMPDIR, else the directory of the output; for proc -c also /dev/shm.",
-        ),
-        *help_options(),
-    ]
+    return [*common(StoreOptions), *common(CommonOptions), *help_options()]
 
 
 def long_name(param: click.Option) -> str:
     """Return the name of an option that begins with two dashes, if it has one."""
     return next((name for name in param.opts if name.startswith("--")), param.opts[0])
-
-
-def store_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `StoreOptions` among values, or words, by the parameters of options."""
-    from tarkit.stores.store import OPTION_KEYS
-
-    convert: dict[str, Callable[[Any], Any]] = {"net_retries": int, "net_timeout": float}
-    settings = {name: values[name] for name in OPTION_KEYS if values.get(name) is not None}
-    return {
-        name.removeprefix("net_"): convert[name](value) if name in convert else value
-        for name, value in settings.items()
-    }
 
 
 def given_words(ctx: click.Context, options: Iterable[Option], but: Sequence[str]) -> list[str]:
@@ -347,41 +300,6 @@ def given_words(ctx: click.Context, options: Iterable[Option], but: Sequence[str
             for one in value if isinstance(value, tuple) else (value,):
                 words += [long_name(each), str(one)]
     return words
-
-
-class Word(click.types.StringParamType):
-    """Text, which a shell completes to a file name."""
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-        """Leave the completion of file names to the shell."""
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(incomplete, type="file")]
-
-
-class WholeNumber(click.IntRange):
-    """A whole number in a range, up to LARGEST."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number."""
-        try:
-            number = int(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a whole number", param, ctx)
-        if number > LARGEST:
-            self.fail(f"{value!r} is more than {LARGEST}", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-class RealNumber(click.FloatRange):
-    """A finite number in a range."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number."""
-        number = super().convert(value, param, ctx)
-        if not isfinite(number):
-            self.fail(f"{value!r} is not a finite number", param, ctx)
-        return number
 
 
 class Command(click.Command):
@@ -406,12 +324,10 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, with what the options say about URLs."""
         from tarkit.stores import connect
-        from tarkit.stores.store import StoreOptions, silent
 
-        chosen = store_settings({key.removeprefix("tarkit."): value for key, value in ctx.meta.items()})
         tell = silent if ctx.meta.get("tarkit.quiet") else say
         note = tell if ctx.meta.get("tarkit.verbose") else silent
-        connect.configure(StoreOptions(**chosen, tell=tell, note=note, warn=tell))
+        connect.configure(StoreOptions(**given(StoreOptions, ctx), tell=tell, note=note, warn=tell))
         return self.run(ctx)
 
     def run(self, ctx: click.Context) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tarkit.cli.command import CommonOptions, given
 from tarkit.cli.messages import bars, say
 from tarkit.errors import Usage, show
 from tarkit.pipeline.output import written_path
@@ -35,21 +36,15 @@ class ConsoleRun(Run):
     def __init__(
         self,
         command: str,
-        verbose: bool = False,
-        quiet: bool = False,
-        progress: bool | None = None,
-        report: str | None = None,
-        tmpdir: str | None = None,
+        options: CommonOptions,
     ) -> None:
-        super().__init__(tmpdir=tmpdir)
+        super().__init__(tmpdir=options.tmpdir)
         self.command = command
-        self.verbose = verbose
-        self.quiet = quiet
-        self.progress = progress
+        self.verbose, self.quiet, self.progress = options.verbose, options.quiet, options.progress
         self.extra = ""  # more words for the summary
         self._drawing: list[object] = []  # what draws now is the last; the others wait
         self.started = time.monotonic()
-        self.report = written_path(report)
+        self.report = written_path(options.report)
         if self.report == "-":
             raise Usage("--report -: stdout is for data", "name a file, such as /dev/stderr")
         self.reserve(self.report, "the report")
@@ -185,9 +180,8 @@ def current() -> ConsoleRun:
     context = click.get_current_context()
     run: ConsoleRun | None = context.meta.get("tarkit.run")
     if run is None:
-        names = ("verbose", "quiet", "progress", "report", "tmpdir")
-        said = {name: context.meta[f"tarkit.{name}"] for name in names if f"tarkit.{name}" in context.meta}
-        run = context.meta["tarkit.run"] = ConsoleRun(context.info_name or "tarkit", **said)
+        options = CommonOptions(**given(CommonOptions, context))
+        run = context.meta["tarkit.run"] = ConsoleRun(context.info_name or "tarkit", options)
     return run
 
 

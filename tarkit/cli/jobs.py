@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.cli.command import WHOLE_RUN, Command, Option, common, common_options, given_words, settings_of
+from tarkit.arguments import parse_processes
+from tarkit.cli.command import WHOLE_RUN, Command, common, common_options, given, given_words
 from tarkit.cli.console import ConsoleRun, current, make_bar
 from tarkit.cli.lines import TarkitStep, known_outputs
 from tarkit.cli.messages import bars_hidden, say
@@ -31,16 +32,7 @@ PIECE = 1 << 20  # bytes of a job's stdout that are passed on at a time
 
 def given_options(ctx: click.Context) -> JobOptions:
     """Return the options that the command line has. Raises Usage for those that do not go together."""
-    parameters = {name: f"tarkit.{row.parameter}" for name, row in JobOptions.rows.items()}
-    return JobOptions(**{name: ctx.meta[key] for name, key in parameters.items() if key in ctx.meta})
-
-
-def job_options(detail: bool = False, names: Iterable[str] = tuple(JobOptions.rows)) -> list[Option]:
-    """Return the options of these names; with `detail` only --help-all and man pages list them."""
-    rows = [JobOptions.rows[name] for name in names]
-    return [
-        common(*row.names, section=row.section, **settings_of(row) | {"detail": detail or row.detail}) for row in rows
-    ]
+    return JobOptions(**given(JobOptions, ctx))
 
 
 class TaskCommand(Command):
@@ -48,7 +40,7 @@ class TaskCommand(Command):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.params += job_options(True, CLUSTER_OPTIONS)
+        self.params += common(JobOptions, True, CLUSTER_OPTIONS)
 
 
 def run_values(
@@ -72,7 +64,7 @@ def run_values(
     if options.emit is not None:
         from tarkit.cli.emit import emit
 
-        own = given_words(ctx, (*common_options(), *job_options()), (*WHOLE_RUN, "emit", "journal"))
+        own = given_words(ctx, (*common_options(), *common(JobOptions)), (*WHOLE_RUN, "emit", "journal"))
         emit(ctx, options, words(), own, map(job_of, make_values(texts)))
         return
     part = options.part()

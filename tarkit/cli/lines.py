@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tarkit.cli.command import Option, long_name, store_settings
+from tarkit.cli.command import Option, long_name
 from tarkit.errors import Usage
 from tarkit.pipeline.template import epoch_names, parse_template, split_last, template_sign
 from tarkit.streams.braces import expand_braces
@@ -122,9 +122,13 @@ class TarkitStep:
 
         if not self.alone:
             return None
-        values: dict[str, Any] = {option.name: option.param.is_flag or option.word for option in self.options}
+        values: dict[str, Any] = {
+            option.name: option.param.is_flag or option.param.row.read(option.name, option.word)
+            for option in self.options
+            if option.param.section == "URLs"
+        }
         try:
-            return StoreOptions(**store_settings(values))
+            return StoreOptions(**StoreOptions.named(values))
         except (ValueError, Usage):  # the step fails, and says why
             return StoreOptions()
 

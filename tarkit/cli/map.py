@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.cli.command import WHOLE_RUN, Command, Option, common_options, given_words, long_name
-from tarkit.cli.jobs import CLUSTER_OPTIONS, given_options, job_options, make_job, run_values
+from tarkit.cli.command import WHOLE_RUN, Command, Option, common, common_options, given_words, long_name
+from tarkit.cli.jobs import CLUSTER_OPTIONS, given_options, make_job, run_values
 from tarkit.cli.lines import TarkitStep, WrittenOption, parse_step
 from tarkit.cli.options import draw_seed, find_inputs
 from tarkit.errors import Usage, show, spell
 from tarkit.jobs import SIGNS
+from tarkit.jobs.options import JobOptions
 from tarkit.pipeline.template import split_last, template_sign
 from tarkit.stores.rewrite import rewritten
 from tarkit.stores.schemes import public_name
@@ -26,7 +27,6 @@ from tarkit.streams.location import Location
 if TYPE_CHECKING:
     from tarkit.cli.emit import ValueWords
     from tarkit.jobs.job import ValueJob
-    from tarkit.jobs.options import JobOptions
     from tarkit.jobs.values import Value
 
 INPUTS = ("words", "files_from", "null", "load")
@@ -46,7 +46,7 @@ class MappedCommand(Command):
         super().__init__(*args, **settings)
         self.passes = passes
         self.output = next(param for param in self.params if isinstance(param, Option) and param.role == "output")
-        self._job_options = job_options(detail=True)
+        self._job_options = common(JobOptions, detail=True)
         self.params += self._job_options
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -87,7 +87,7 @@ class _Mapping:
 
     def __init__(self, command: MappedCommand, ctx: click.Context, written: Sequence[WrittenOption]) -> None:
         self.output = next(option for option in written if option.param is command.output)
-        unlike = {*INPUTS, self.output.name, *(param.name for param in (*common_options(), *job_options()))}
+        unlike = {*INPUTS, self.output.name, *(param.name for param in (*common_options(), *common(JobOptions)))}
         options = [option for option in written if option.name not in unlike]
         self.step = TarkitStep(command, [*options, self.output], [], alone=False)
         self.common = tuple(given_words(ctx, common_options(), WHOLE_RUN))

@@ -10,7 +10,7 @@ import inspect
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ from tarkit.pipeline.output import Output, archive_output
 from tarkit.pipeline.output import text_output as open_text
 from tarkit.pipeline.selection import ChangeOptions, FieldOptions, ProblemOptions, SelectOptions
 from tarkit.samples.select import Slice, parse_slice
-from tarkit.sizes import EARLIEST, LATEST, parse_count
+from tarkit.sizes import EARLIEST, LATEST
 from tarkit.streams.codecs.registry import FORMAT_ALIASES, MESSAGES
 from tarkit.streams.location import Location, expand_inputs
 
@@ -69,7 +69,8 @@ def rows(kind: type[Options], argument: str = "options", **words: Callable[[Any]
     """
 
     def build(**values: Any) -> Callable[..., Options]:
-        return partial(kind, **values | {name: convert(values[name]) for name, convert in words.items()})
+        said = {name: value for name, value in values.items() if value != ()}
+        return partial(kind, **said | {name: convert(values[name]) for name, convert in words.items()})
 
     return _declared(kind, argument, build)
 
@@ -115,13 +116,6 @@ def in_format(locations: list[Location], source_format: str | None) -> list[Loca
     return locations if source_format is None else [each._replace(format=source_format) for each in locations]
 
 
-def memory_of(memory: str | None) -> int:
-    """Return the bytes of --memory; the default is a quarter of the machine's."""
-    from tarkit.sorting.memory import parse_memory
-
-    return parse_memory(memory)
-
-
 def _archive(output: str | None, compress: str | None, fsync: bool, target_format: str | None) -> Output:
     return _reserved(partial(archive_output, format=target_format), output, compress, fsync)
 
@@ -131,11 +125,6 @@ def _reserved(open_: Callable[..., Output], output: str | None, compress: str | 
     if opened.location.kind in ("path", "url"):
         current().reserve(opened.location.text, "the output")
     return opened
-
-
-def split_blanks(words: Iterable[str]) -> list[str]:
-    """Return the words of a repeatable option, which blanks separate too."""
-    return " ".join(words).split()
 
 
 def _slice(shard_slice: str | None) -> Slice | None:
@@ -162,9 +151,9 @@ def parse_mtime(mtime: str | None) -> int | None:
     return seconds
 
 
-def parallel(help: str, name: str = "parallel") -> Decorator:
-    """Return the option for how much is done at a time; `name` is that of its parameter."""
-    return option("Input", "-p", "--parallel", name, at_least=1, default=1, metavar="N", help=help)
+def parallel(help: str) -> Decorator:
+    """Return the option for how many inputs are read ahead."""
+    return option("Input", "-p", "--parallel", at_least=1, default=1, metavar="N", help=help)
 
 
 INPUTS = click.argument("words", nargs=-1, cls=InputArgument, metavar="[INPUT]...")
@@ -239,13 +228,14 @@ shard_slice = group(
     option("Select", "--shard-slice", "--shardslice", metavar="LO:HI:STEP", help="Only these samples of each input."),
 )
 select = made(SelectOptions, "select", lambda options: options.select(current(), draw_seed))
-count = option("Select", "-c", "--count", at_least=0, metavar="N", help="Only the first N of those.")
-memory = group(
-    "memory",
-    memory_of,
-    option("Order", "--memory", metavar="SIZE", help="Use up to SIZE: 500M, 4GB.  [default: 1/4 of RAM]"),
-)
 
+
+def first(*names: str) -> Decorator:
+    """Return the option for how many samples are read."""
+    return option("Select", *names, at_least=0, metavar="N", help="Only the first N of those.")
+
+
+count = first("-c", "--count")
 fields_without_choice = made(ChangeOptions, "fields", lambda options: options.change)
 fields = made(FieldOptions, "fields", lambda options: options.change)
 problems = made(ProblemOptions, "policy", lambda options: options.policy(current()))
@@ -259,13 +249,3 @@ def draw_seed(given: int | None) -> int:
     if given is None:
         run.tell(f"seed: {value}")
     return value
-
-
-def number_of_samples(words: str | None, option: str, example: str) -> int:
-    """Return the number of an option, 0 for none. Raises Usage for an invalid number, such as a size."""
-    if words is None:
-        return 0
-    number = parse_count(words)
-    if number is None:
-        raise Usage(f"invalid {option} {show(words)}", f"a number of samples, not bytes: {example}")
-    return number

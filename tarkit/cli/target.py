@@ -6,18 +6,18 @@ from tarkit.cli import options
 from tarkit.cli.console import ConsoleRun
 from tarkit.dataset import Dataset
 from tarkit.errors import Usage
-from tarkit.options import Options, row
+from tarkit.options import row
 from tarkit.pipeline.archive import write_archive
 from tarkit.pipeline.output import Output, archive_output, archives_output
 from tarkit.pipeline.rows import COMPRESS, FSYNC, OUT
 from tarkit.pipeline.template import parse_template
 from tarkit.shards.limits import Limits, SizeRule, parse_size
 from tarkit.shards.output import ShardsOutput
-from tarkit.shards.rows import FORCE, SIZE_RULE
+from tarkit.shards.rows import FORCE, SIZE_RULE, SeriesOptions
 from tarkit.shards.series import SeriesSpec
 
 
-class OutputOptions(Options):
+class OutputOptions(SeriesOptions):
     """The options of the output. It is not touched before `open`, since not every run writes one."""
 
     output: str | None = OUT
@@ -55,7 +55,7 @@ class OutputOptions(Options):
             raise Usage("-c and --size cut shards, which are files", "name them with -o 'out-%06d.tar'")
         output = archives_output(name, self.compress, self.fsync)
         limits = Limits(self.count, None if self.size is None else parse_size(self.size, "-c"), self.size_rule)
-        shards = ShardsOutput(output, limits, series=[SeriesSpec("", parse_template(name))], force=self.force)
+        shards = ShardsOutput(output, limits, options=self, series=[SeriesSpec("", parse_template(name))])
         shards.refuse_places(run)
         return shards
 

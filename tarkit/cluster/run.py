@@ -245,7 +245,7 @@ class OrderingPasses:
                 yield WriteItem(number, records, group_table, strays)
             else:
                 assert isinstance(self.output, ShardsOutput)
-                start, force = self.output.starts[0], self.output.force
+                start, force = self.output.starts[0], self.output.options.force
                 yield WriteItem(number, records, group_table, strays, counts, start + first, *target, force)
             first, number = last, number + 1
 

@@ -29,6 +29,7 @@ from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import neighbours
 from tarkit.samples.sample import TarSample, singly
 from tarkit.shards.limits import Limits
+from tarkit.shards.rows import SeriesOptions
 from tarkit.shards.series import SeriesSpec, ShardsPlan
 from tarkit.shards.writer import Shard, ShardsWriter
 from tarkit.sorting.sorter import LARGE, Sorter
@@ -250,7 +251,9 @@ def _write_shards(
     assert item.output is not None
     _claim(item, item.output, context.spill)
     # a task that runs again replaces its own shards; those of others are refused by its claim
-    writer = ShardsWriter(run, ShardsPlan(item.output, Limits(), force=True), [iter(item.names)], iter(item.shards))
+    writer = ShardsWriter(
+        run, ShardsPlan(item.output, Limits(), options=SeriesOptions(force=True)), [iter(item.names)], iter(item.shards)
+    )
     complete = set(accumulate(item.shards))
     try:
         for number, sample in enumerate(samples, 1):

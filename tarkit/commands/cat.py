@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
 from tarkit.cli import options
-from tarkit.cli.command import option
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
 from tarkit.dataset import for_run
+from tarkit.options import Options, row
 from tarkit.pipeline.archive import write_archive
 from tarkit.pipeline.output import Output
 from tarkit.problems import Policy
@@ -29,36 +31,44 @@ COST = (
 SPECS = (".yaml", ".yml")  # suffixes of files that describe data sets
 
 
+class CatOptions(Options):
+    """The options of `cat` alone. In Python they are arguments of `tarkit.open`, `buffer_shuffle` and `write`."""
+
+    mix: int = row(
+        "Order",
+        "-m",
+        "--mix",
+        at_least=1,
+        default=1,
+        metavar="N",
+        help="Mix: a sample from each of N inputs in turn.",
+        more="The command mix draws from inputs by weights, in random order.",
+    )
+    shuffle: int = row(
+        "Order",
+        "-s",
+        "--shuffle",
+        at_least=0,
+        default=0,
+        metavar="N",
+        help="Shuffle locally, in a buffer of N samples.",
+        hint="a number of samples, not bytes: -s 1000",
+    )
+    log: int = row(
+        "Messages", "-L", "--log", "--logging", at_least=0, default=0, metavar="N", help="Print a line every N samples."
+    )
+
+
 @click.command(cls=MappedCommand, examples=EXAMPLES, cost=COST)
 @options.inputs
 @options.parallel("Read N inputs ahead.")
 @options.output
-@option(
-    "Order",
-    "-m",
-    "--mix",
-    at_least=1,
-    default=1,
-    metavar="N",
-    help="Mix: a sample from each of N inputs in turn.",
-    more="The command mix draws from inputs by weights, in random order.",
-)
-@option("Order", "-s", "--shuffle", metavar="N", help="Shuffle locally, in a buffer of N samples.")
+@options.rows(CatOptions, "chosen")
 @options.shard_slice
 @options.select
 @options.count
 @options.fields
 @options.problems
-@option(
-    "Messages",
-    "-L",
-    "--log",
-    "--logging",
-    at_least=0,
-    default=0,
-    metavar="N",
-    help="Print a line every N samples.",
-)
 def cat(
     inputs: list[Location],
     output: Output,
@@ -66,10 +76,8 @@ def cat(
     select: Select,
     count: int | None,
     fields: Fields,
-    mix: int,
-    shuffle: str | None,
     parallel: int,
-    log: int,
+    chosen: Callable[..., CatOptions],
     policy: Policy,
 ) -> None:
     """Concatenate archives; choose samples and fields on the way.
@@ -79,26 +87,25 @@ def cat(
     Entries are copied with their headers, byte for byte; the copy of one whole archive is identical to it. Samples are
     selected first, in the order of the options under Select, then their fields.
     """
-    run = current()
+    run, cat = current(), chosen()
     if any(location.text.lower().endswith(SPECS) for location in inputs):
         from tarkit.mixing.shards import replace_specs
 
         inputs = replace_specs(inputs, options.draw_seed(select.seed), run.tell, run.warn)
         run.refuse(inputs)
     select.count = count
-    data = for_run(run, inputs, shard_slice, interleave=mix, prefetch=parallel - 1).filter_samples(select)
-    size = options.number_of_samples(shuffle, "--shuffle", "-s 1000")
-    if size:
+    data = for_run(run, inputs, shard_slice, interleave=cat.mix, prefetch=parallel - 1).filter_samples(select)
+    if cat.shuffle:
         seed = options.draw_seed(select.seed)
-        run.note(f"shuffling through a buffer of {size} samples: local only")
-        data = data.buffer_shuffle(size, seed)
+        run.note(f"shuffling through a buffer of {cat.shuffle} samples: local only")
+        data = data.buffer_shuffle(cat.shuffle, seed)
     data = data.change(fields)
 
     def each(position: int) -> None:
-        if run.samples % log == 0:
+        if run.samples % cat.log == 0:
             run.tell(f"{run.samples} samples, {position} bytes")
 
-    write_archive(data, output, run, each if log else None)
+    write_archive(data, output, run, each if cat.log else None)
     if not run.samples and not data.unchanged:
         run.warn("no sample is left: the output is an archive without any")
     run.finish()

@@ -58,14 +58,12 @@ class CheckCommand(MappedCommand):
 @shared.FILES_FROM
 @shared.null("Names end with NUL: in LIST, and from --list-bad.")
 @shared.FROM
-@shared.parallel("Check N shards at a time.", "processes")
-@shared.rows(CheckOptions, require=shared.split_blanks)
+@shared.rows(CheckOptions)
 def check(
     words: tuple[str, ...],
     files_from: tuple[str, ...],
     null: bool,
     source_format: str | None,
-    processes: int,
     options: Callable[..., CheckOptions],
 ) -> None:
     """Find what is wrong with shards, and write a clean copy.
@@ -95,7 +93,7 @@ def check(
     --unique, keys are unique in all copies.
     """
     run = current()
-    chosen = options(processes=processes)
+    chosen = options()
     if chosen.fix is not None and "tarkit.dask" in click.get_current_context().meta:
         what = "--fix OUT reads one input after the other: it cannot be used with --dask"
         raise Usage(what, "--fix 'out/{stem}.tar' can")
@@ -105,7 +103,7 @@ def check(
         others = shared.in_format(expand_inputs(chosen.same_as, missing=True), source_format)
     run.refuse([*locations, *(others or [])], chosen.rejects)
     form: Form = "json" if chosen.json else "names" if chosen.list_bad else "text"
-    names = _name_of(words or files_from or ("stdin",)), _name_of(chosen.same_as)
+    names = _name_of(words or files_from or ("stdin",)), _name_of(chosen.same_as or ())
     with on_cluster(run):
         checked = ShardsCheck(run, locations, chosen, others, names)
         printer = Printer(run, form, chosen.strict, null)

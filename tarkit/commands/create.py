@@ -23,14 +23,10 @@ COST = (
 )
 
 
-def _names(columns: str | None) -> list[str] | None:
-    return None if columns is None else columns.replace(",", " ").split()
-
-
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @click.argument("recipe", default="-")
 @shared.output
-@shared.rows(CreateOptions, mtime=shared.parse_mtime, skip_missing="skip".__eq__, columns=_names)
+@shared.rows(CreateOptions, mtime=shared.parse_mtime)
 def create(recipe: str, output: Output, options: Callable[..., CreateOptions]) -> None:
     """Pack what a recipe lists into an archive.
 

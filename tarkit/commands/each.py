@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tarkit.cli import options
-from tarkit.cli.command import Command
-from tarkit.cli.jobs import given_options, job_options, make_job, run_values
+from tarkit.cli.command import Command, common
+from tarkit.cli.jobs import given_options, make_job, run_values
 from tarkit.cli.lines import TarkitStep, known_outputs, parse_step
 from tarkit.errors import Usage, show
+from tarkit.jobs.options import JobOptions
 from tarkit.stores.schemes import public_name, scheme_of
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class EachCommand(Command):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.params += job_options()
+        self.params += common(JobOptions)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Set aside the words after `--`."""

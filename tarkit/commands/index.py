@@ -31,13 +31,11 @@ COST = (
 
 @click.command(cls=MappedCommand, passes=True, examples=EXAMPLES, cost=COST)
 @shared.inputs
-@shared.parallel("Index N shards at a time.", "processes")
-@shared.rows(IndexOptions, format=shared.split_blanks)
+@shared.rows(IndexOptions)
 @shared.problems
 def index(
     inputs: list[Location],
     options: Callable[..., IndexOptions],
-    processes: int,
     policy: Policy,
 ) -> None:
     """Write index files that other tools read.
@@ -51,7 +49,7 @@ def index(
     plain archives. --verify ends with status 1 when it finds a fault, each on a line of stdout.
     """
     run = current()
-    indexes = ShardIndexes(run, inputs, options(processes=processes))
+    indexes = ShardIndexes(run, inputs, options())
     with on_cluster(run):
         if indexes.options.verify:
             _verify(run, indexes)

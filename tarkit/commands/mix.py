@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,7 @@ from tarkit.cli import options as shared
 from tarkit.cli.command import Command
 from tarkit.cli.console import ConsoleRun, aligned, current
 from tarkit.dataset import Dataset, for_run
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import TarkitError
 from tarkit.mixing.mix import MixOptions, Mixture, open_sources
 from tarkit.mixing.mixer import Mix, Stock, derived
 from tarkit.mixing.spec import parse_mix
@@ -24,10 +23,8 @@ from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
-from tarkit.sizes import parse_count, parse_size
 from tarkit.streams.location import Location
 
-_POWERS = {"k": 3, "K": 3, "M": 6, "G": 9}
 EXAMPLES = (
     "tarkit mix 'A-{000..099}.tar@1.45' B.tar@1 -o mixed.tar",
     "tarkit mix a.tar 'b*.tar@3' --repeat --total 1M | tarkit split -c 500",
@@ -41,25 +38,11 @@ COST = (
 )
 
 
-def _number(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        if (number := parse_count(text)) is not None:
-            return number
-        found = re.fullmatch(r"[0-9]*(?:\.([0-9]*?)0*)?(?:e([0-9]{1,3})|([kKMG]))?", text)
-        if found and len(found[1] or "") <= int(found[2] or _POWERS.get(found[3], 0)):
-            return parse_size(text)
-    except Usage:
-        pass
-    raise Usage(f"invalid --total {show(text)}", "a number of samples, such as 5000, 1e6 or 1M")
-
-
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @click.argument("words", nargs=-1, metavar="SPEC.yaml | SOURCE[@WEIGHT]...")
 @shared.parallel("Read N shards of each source ahead.")
 @shared.output
-@shared.rows(MixOptions, total=_number)
+@shared.rows(MixOptions)
 @shared.shard_slice
 @shared.select
 @shared.fields

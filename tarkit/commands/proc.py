@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from tarkit.cli import options as shared
-from tarkit.cli.command import declare, option
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
 from tarkit.dataset import for_run
 from tarkit.errors import Usage, show, spell
+from tarkit.options import Options, row
 from tarkit.pipeline.archive import write_archive
 from tarkit.pipeline.output import Output, archive_output
 from tarkit.problems import Policy
@@ -44,38 +44,73 @@ def _rejects(word: str | None) -> Output | None:
     return None if word is None else archive_output(word, None)
 
 
+class ProcOptions(Options):
+    """What `proc` runs: one of these. In Python they are the methods `proc`, `map` and `worker` of a dataset."""
+
+    command: str | None = row(
+        "Command", "-c", "--command", metavar="COMMAND", help="Command to run over the files of each sample."
+    )
+    multi: str | None = row(
+        "Command",
+        "-m",
+        "--multi",
+        "--multicommand",
+        metavar="COMMAND",
+        help="Multi: it makes many samples, sample-000000.jpg ...",
+    )
+    map: str | None = row(
+        "Command",
+        "--map",
+        metavar="MODULE:FUNC",
+        role="function",
+        help="Call a Python function, of a module or FILE.py.",
+    )
+    worker: str | None = row(
+        "Command",
+        "--worker",
+        metavar="COMMAND",
+        help="A program that reads tar and writes tar.",
+        more="It starts once and gets many samples.",
+    )
+    keep_dir: bool = RunCommand.rows["keep_dir"]  # type: ignore[assignment]
+
+    def check(self) -> None:
+        """Raise Usage unless there is one thing to run."""
+        names = [name for name in ("command", "multi", "map", "worker") if getattr(self, name) is not None]
+        if len(names) != 1:
+            raise Usage(
+                f"{' and '.join(map(spell, names))} exclude each other" if names else "nothing to run",
+                "give one of -c COMMAND, -m COMMAND, --map MODULE:FUNCTION and --worker COMMAND",
+            )
+        [self.name] = names
+
+    def step(self, options: Mapping[str, Any]) -> SampleWork:
+        """Return the step. Raises Usage for options that it does not have.
+
+        Args:
+            options: those of `CallFunction`; other steps have those of `SampleWork` alone.
+        """
+        name, command, common = self.name, getattr(self, self.name), {each: options[each] for each in SampleWork.rows}
+        for each in CallFunction.rows:
+            if each not in common and options[each] and name != "map":
+                raise Usage(f"{spell(each)} cannot be used with {spell(name)}")
+        if self.keep_dir and name not in ("command", "multi"):
+            raise Usage(f"{spell('keep_dir')} cannot be used with {spell(name)}")
+        if name == "worker":
+            return RunProgram(command=command, **common)
+        if name == "map":
+            return CallFunction(function=command, **options)
+        return RunCommand(command=command, multi=name == "multi", keep_dir=self.keep_dir, **common)
+
+
 @click.command(cls=MappedCommand, examples=EXAMPLES, cost=COST)
 @shared.inputs
 @shared.output
-@option("Command", "-c", "--command", metavar="COMMAND", help="Command to run over the files of each sample.")
-@option(
-    "Command",
-    "-m",
-    "--multi",
-    "--multicommand",
-    metavar="COMMAND",
-    help="Multi: it makes many samples, sample-000000.jpg ...",
-)
-@option(
-    "Command",
-    "--map",
-    "map_",
-    metavar="MODULE:FUNC",
-    role="function",
-    help="Call a Python function, of a module or FILE.py.",
-)
-@option(
-    "Command",
-    "--worker",
-    metavar="COMMAND",
-    help="A program that reads tar and writes tar.",
-    more="It starts once and gets many samples.",
-)
-@declare(RunCommand.rows["keep_dir"], "keep_dir")
+@shared.rows(ProcOptions, "program")
 @shared.rows(CallFunction, "work", mtime=shared.parse_mtime, rejects=_rejects)
 @shared.shard_slice
 @shared.select
-@option("Select", "--count", at_least=0, metavar="N", help="Only the first N of those.")
+@shared.first("--count")
 @shared.fields
 @shared.problems
 def proc(
@@ -86,8 +121,8 @@ def proc(
     count: int | None,
     policy: Policy,
     shard_slice: Slice | None,
+    program: partial[ProcOptions],
     work: partial[CallFunction],
-    **words: Any,
 ) -> None:
     """Run a command, a function or a program over samples.
 
@@ -117,7 +152,7 @@ def proc(
     add the results with cat or sort.
     """
     select.count = count
-    step = make_step(work.keywords, **words)
+    step = program().step(work.keywords)
     output.check_time(step.mtime)
     run = current()
     data = for_run(run, inputs, shard_slice).filter_samples(select).then(step).change(fields)
@@ -128,32 +163,3 @@ def proc(
     if slowest := facts.get("slowest"):
         run.extra += f", slowest {show(slowest['key'])} with {slowest['seconds']:.2f} s"
     run.finish()
-
-
-def make_step(options: Mapping[str, Any], *, keep_dir: bool, **words: str | None) -> SampleWork:
-    """Return the step that the options ask for. Raises Usage for options that exclude each other.
-
-    Args:
-        options: those of `CallFunction`; other steps have those of `SampleWork` alone.
-        keep_dir: an option of `RunCommand`.
-        words: command, multi, map_ and worker, of which one is given.
-    """
-    names = {"command": "-c", "multi": "-m", "map_": "--map", "worker": "--worker"}
-    chosen = [name for name in names if words[name] is not None]
-    if len(chosen) != 1:
-        raise Usage(
-            f"{' and '.join(names[name] for name in chosen)} exclude each other" if chosen else "nothing to run",
-            "give one of -c COMMAND, -m COMMAND, --map MODULE:FUNCTION and --worker COMMAND",
-        )
-    [name] = chosen
-    command, common = words[name] or "", {each: options[each] for each in SampleWork.rows}
-    for each in CallFunction.rows:
-        if each not in common and options[each] and name != "map_":
-            raise Usage(f"{spell(each)} cannot be used with {names[name]}")
-    if keep_dir and name not in ("command", "multi"):
-        raise Usage(f"--keep-dir cannot be used with {names[name]}")
-    if name == "worker":
-        return RunProgram(command=command, **common)
-    if name == "map_":
-        return CallFunction(function=command, **options)
-    return RunCommand(command=command, multi=name == "multi", keep_dir=keep_dir, **common)

@@ -33,7 +33,7 @@ COST = (
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @click.argument("directory", metavar="DIR", default="")
-@shared.rows(ShardOptions, mtime=shared.parse_mtime, skip_missing="skip".__eq__)
+@shared.rows(ShardOptions, mtime=shared.parse_mtime)
 def shard(directory: str, options: Callable[..., ShardOptions]) -> None:
     """Pack a tree of files into shards, sample by sample.
 

@@ -8,7 +8,6 @@ import click
 
 from tarkit.cli import cluster, options
 from tarkit.cli.cluster import SpillOptions
-from tarkit.cli.command import option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.map import MappedCommand
 from tarkit.cli.target import OutputOptions, target
@@ -20,7 +19,7 @@ from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.select import Select, Slice
 from tarkit.shards.output import ShardsOutput
-from tarkit.sorting.order import Order, Random
+from tarkit.sorting.order import Order, Random, ShuffleOptions
 from tarkit.streams.location import Location
 
 EXAMPLES = (
@@ -39,21 +38,7 @@ COST = (
 @click.command(cls=MappedCommand, passes=True, examples=EXAMPLES, cost=COST)
 @options.inputs
 @options.parallel("Read N inputs ahead.")
-@option(
-    "Order",
-    "--epochs",
-    at_least=1,
-    metavar="N",
-    help="Write N orders; {epoch} in OUT is the number, from 0.",
-)
-@option(
-    "Order",
-    "--buffer",
-    metavar="N",
-    help="Shuffle locally, in a buffer of N samples.",
-    more="The order is that of webdataset's shuffle.",
-)
-@options.memory
+@options.rows(ShuffleOptions, "shuffled")
 @cluster.spill
 @target
 @options.shard_slice
@@ -66,12 +51,10 @@ def shuffle(
     shard_slice: Slice | None,
     select: Select,
     fields: Fields,
-    buffer: str | None,
+    shuffled: Callable[..., ShuffleOptions],
     parallel: int,
     policy: Policy,
-    memory: int,
     spill: Callable[..., SpillOptions],
-    epochs: int | None,
 ) -> None:
     """Put all samples into a uniformly random order.
 
@@ -84,27 +67,25 @@ def shuffle(
     A sample stays whole. Entries without key that are in no sample come first. Fields and keys change afterwards, so
     that {index} in --rekey counts in the new order.
     """
-    run = current()
+    run, chosen = current(), shuffled()
+    buffer, epochs, memory = chosen.buffer, chosen.epochs, chosen.memory
     if buffer is not None and "tarkit.dask" in click.get_current_context().meta:
         raise Usage("--buffer reads samples in turn: it cannot be used with --dask")
     spilled = spill()
-    size = options.number_of_samples(buffer, "--buffer", "--buffer 1000")
-    if buffer is not None and size == 0:
-        raise Usage("--buffer 0 holds nothing")
     targets = _targets(run, target(), epochs)
     seed = select.seed = options.draw_seed(select.seed)
-    if size:
-        run.tell(f"a buffer of {size} samples mixes locally only; without --buffer all are mixed with all")
+    if buffer is not None:
+        run.tell(f"a buffer of {buffer} samples mixes locally only; without --buffer all are mixed with all")
     data = for_run(run, inputs, shard_slice, prefetch=parallel - 1, spool=epochs is not None).filter_samples(select)
     dropped = 0  # in the first epoch: each leaves out the same samples
     for epoch, each in enumerate(targets):
         if epoch:
             run.policy = policy.silent()
-        if size:
-            mixed = data.buffer_shuffle(size, seed + epoch)
+        if buffer is not None:
+            mixed = data.buffer_shuffle(buffer, seed + epoch)
         else:
             mixed = data.then(Order(random=Random(seed, epoch), memory=memory))
-        spilled.write(mixed.change(fields), each, run)
+        spilled.write(mixed.change(fields), each, run, memory)
         dropped = dropped if epoch else run.dropped
     run.policy, run.dropped = policy, dropped
     run.finish()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import click
 
@@ -33,14 +33,9 @@ COST = (
 )
 
 
-def _fields(words: Sequence[str]) -> list[str] | str:
-    return " ".join(words).replace(",", " ").split() if words else "__key__"
-
-
 @click.command(cls=MappedCommand, passes=True, examples=EXAMPLES, cost=COST)
 @shared.inputs
-@shared.rows(SortOptions, by=_fields)
-@shared.memory
+@shared.rows(SortOptions)
 @cluster.spill
 @target
 @shared.shard_slice
@@ -51,7 +46,6 @@ def sort(
     inputs: list[Location],
     target: Callable[..., OutputOptions],
     options: Callable[..., SortOptions],
-    memory: int,
     spill: Callable[..., SpillOptions],
     shard_slice: Slice | None,
     select: Select,
@@ -92,6 +86,7 @@ def sort(
         return
     opened = target().open(run)
     seed = shared.draw_seed(select.seed) if random else None
-    by_key, by_chance = Order(order, memory=memory, gathers=True), Order(random=Random(seed or 0), memory=memory)
-    spilled.write(data.then(by_chance if random else by_key).change(fields), opened, run)
+    step = Order(random=Random(seed)) if seed is not None else Order(order, gathers=True)
+    step.memory = chosen.memory
+    spilled.write(data.then(step).change(fields), opened, run, chosen.memory)
     run.finish()

@@ -34,7 +34,6 @@ COST = (
 
 @click.command(cls=TaskCommand, examples=EXAMPLES, cost=COST)
 @shared.inputs
-@shared.parallel("Count N inputs at a time.", "processes")
 @shared.rows(StatsOptions)
 @shared.shard_slice
 @shared.select
@@ -43,7 +42,6 @@ COST = (
 def stats(
     inputs: list[Location],
     options: Callable[..., StatsOptions],
-    processes: int,
     shard_slice: Slice | None,
     select: Select,
     count: int | None,
@@ -58,7 +56,7 @@ def stats(
     Options that select samples restrict the counts to these; inputs are then read one by one, and -p has no effect.
     """
     select.count = count
-    chosen = options(processes=processes)
+    chosen = options()
     run = current()
     run.reserve(click.get_current_context().params["classes"], "the class names", written=False)
     run.refuse(inputs, chosen.html)

@@ -34,7 +34,7 @@ COST = (
 @shared.inputs
 @shared.parallel("Read N inputs ahead.")
 @shared.text_output
-@shared.rows(TableOptions, columns=lambda words: words or None)
+@shared.rows(TableOptions)
 @shared.shard_slice
 @shared.select
 @shared.count

@@ -10,7 +10,7 @@ from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from tarkit.arguments import parse_processes, split_names
+from tarkit.arguments import split_names
 from tarkit.errors import TarkitError, Unsupported, Usage, spell
 from tarkit.indexing import wids
 from tarkit.indexing.files import IndexFile
@@ -20,7 +20,7 @@ from tarkit.indexing.verify import faults
 from tarkit.options import Options, row
 from tarkit.pipeline.chain import locate
 from tarkit.pipeline.output import Output, refuse_overwrite, status_of, total_size
-from tarkit.pipeline.rows import FSYNC
+from tarkit.pipeline.rows import FSYNC, processes_row
 from tarkit.pipeline.run import Run, new_run
 from tarkit.pipeline.template import refuse_template
 from tarkit.problems import Policy
@@ -134,11 +134,11 @@ class IndexOptions(Options):
     force: bool = row("Output", "--force", default=False, help="Replace files that are not such indexes.")
     fsync: bool = FSYNC
     format: str | Iterable[str] = row(
-        "Index", "--format", "-f", default=(), metavar="FORMAT", help=f"Formats: {', '.join(FORMATS)}."
+        "Index", "--format", "-f", default=(), split=True, metavar="FORMAT", help=f"Formats: {', '.join(FORMATS)}."
     )
     verify: bool = row("Index", "--verify", default=False, help="Write nothing: compare indexes with their shards.")
     md5: bool = row("Index", "--md5", default=False, help="Add the MD5 of each shard to a wids index.")
-    processes: int = 1
+    processes: int = processes_row("Input", "Index N shards at a time")
 
     def check(self) -> None:
         """Raise Usage for unknown formats, and a sum that no index has."""
@@ -148,7 +148,6 @@ class IndexOptions(Options):
                 raise Usage(f"{spell('format')} {name}: no such format", " ".join(FORMATS))
         if self.md5 and "wids" not in self.formats:
             raise Usage(f"{spell('md5')} requires {spell('format', 'wids')}")
-        self.processes = parse_processes(self.processes)
 
 
 class ShardIndexes:

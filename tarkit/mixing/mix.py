@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,9 +13,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal, TypedDict, Unpack
 
-from tarkit.arguments import check_at_least, check_function, check_whole
+from tarkit.arguments import check_function, check_whole
 from tarkit.dataset import Dataset, open
-from tarkit.errors import Usage, spell
+from tarkit.errors import Usage, show, spell
 from tarkit.mixing.mixer import Mix, Stock, Until, derived, locate
 from tarkit.mixing.spec import SUFFIXES, MixSpec, SourceSpec, parse_mapping, read_spec
 from tarkit.options import Options, row
@@ -25,6 +26,7 @@ from tarkit.pipeline.steps import Flow, Step
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import SampleBatch, TarSample, singly
+from tarkit.sizes import parse_count, parse_size
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.fileobjects import FileObjectInput
 from tarkit.streams.files import allow_files
@@ -98,6 +100,22 @@ def mix(
     return Mixture(opened, seed, options).dataset(spec.shuffle)
 
 
+_POWERS = {"k": 3, "K": 3, "M": 6, "G": 9}
+
+
+def _read_total(text: str) -> int:
+    """Return a number of samples, which may be 1e6 or 1M. Raises Usage."""
+    try:
+        if (number := parse_count(text)) is not None:
+            return number
+        match = re.fullmatch(r"[0-9]*(?:\.([0-9]*?)0*)?(?:e([0-9]{1,3})|([kKMG]))?", text)
+        if match and len(match[1] or "") <= int(match[2] or _POWERS.get(match[3], 0)):
+            return parse_size(text)
+    except Usage:
+        pass
+    raise Usage(f"invalid {spell('total')} {show(text)}", "a number of samples, such as 5000, 1e6 or 1M")
+
+
 class MixOptions(Options):
     """The options of `tarkit.mix` and the command `mix`.
 
@@ -105,7 +123,9 @@ class MixOptions(Options):
         end: when the mix ends.
     """
 
-    total: int | None = row("Mix", "--total", metavar="N", help="Draw N samples: 5000, 1e6, 1M.")
+    total: int | None = row(
+        "Mix", "--total", at_least=0, type=_read_total, metavar="N", help="Draw N samples: 5000, 1e6, 1M."
+    )
     until: Ends | None = row(
         "Mix", "--until", choices=Ends, help="End when the first source ends, or all.  [default: first]"
     )
@@ -119,7 +139,6 @@ class MixOptions(Options):
 
     def check(self) -> None:
         """Raise Usage for a mix without an end."""
-        check_at_least(0, total=self.total)
         if self.repeat and self.until == "first":
             what = f"{spell('repeat')} cannot be used with {spell('until', 'first')}"
             raise Usage(f"{what}: it reads a source again after its end")

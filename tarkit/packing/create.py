@@ -9,7 +9,7 @@ from itertools import islice
 from shlex import quote
 from typing import Any, BinaryIO, Literal
 
-from tarkit.arguments import check_seconds, list_words
+from tarkit.arguments import list_words
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.options import Options, row
 from tarkit.packing.table import LoadedRows, TableOrigin
@@ -115,6 +115,7 @@ class CreateOptions(Options):
     columns: str | Sequence[str] | None = row(
         "Recipe",
         "--columns",
+        split=True,
         metavar="A,B",
         help="Names of columns, for a table without header.",
         parse=lambda columns: list_words(columns, "columns"),
@@ -133,7 +134,8 @@ class CreateOptions(Options):
         "Problems",
         "--on-missing",
         default=False,
-        choices=Literal["error", "skip"],
+        choices=("error", "skip"),
+        aliases={"error": False, "skip": True},
         help="For a file that is missing.",
         more="skip leaves its entry out.",
     )
@@ -144,8 +146,6 @@ class CreateOptions(Options):
         """Raise Usage for options that do not go together."""
         if self.format is None and (self.columns or self.key is not None):
             raise Usage(f"columns and a key require {spell('format')}", "tsv, csv or jsonl")
-        if self.mtime is not None:
-            check_seconds(mtime=self.mtime)
         self.storage = parse_options(self.storage_options)
 
 

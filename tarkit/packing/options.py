@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from tarkit.arguments import check_at_least, parse_processes
+from tarkit.arguments import check_at_least
 from tarkit.errors import Usage, show, spell
 from tarkit.options import Options, row
 from tarkit.packing.divide import Dirs, parse_order
@@ -15,7 +15,7 @@ from tarkit.packing.files import Symlinks
 from tarkit.packing.grouping import parse_key
 from tarkit.packing.names import DEFAULT_NAME, shard_output
 from tarkit.packing.transform import OnMissing, Rename, parse_required
-from tarkit.pipeline.rows import COMPRESS, DEPFILE, FSYNC, MTIME, file_row
+from tarkit.pipeline.rows import COMPRESS, DEPFILE, FSYNC, MTIME, file_row, processes_row
 from tarkit.pipeline.template import ShardTemplate
 from tarkit.shards.limits import DEFAULT_SIZE, Limits, SizeRule, parse_size
 from tarkit.shards.patterns import compile_regex
@@ -177,21 +177,15 @@ class ShardOptions(Options):
     post: str | None = post_row("--post")
     manifest: str | None = MANIFEST
     depfile: str | None = DEPFILE
-    processes: int | None = row(
-        "Output",
-        "-p",
-        "--parallel",
-        at_least=0,
-        metavar="N",
-        help="Write N shards at a time; 0: one per CPU.",
-        more="The default is 1, and up to 4 from 20000 files on.",
-        parse=parse_processes,
+    processes: int | None = processes_row(
+        "Output", "Write N shards at a time", None, "The default is 1, and up to 4 from 20000 files on."
     )
     skip_missing: bool = row(
         "Problems",
         "--on-missing",
         default=False,
-        choices=Literal["error", "skip"],
+        choices=("error", "skip"),
+        aliases={"error": False, "skip": True},
         help="For a file that is gone.",
         more="skip leaves its sample out.",
     )

@@ -24,6 +24,7 @@ from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import existing_among, refuse_existing
 from tarkit.samples.sample import SampleBatch
 from tarkit.shards.limits import Limits
+from tarkit.shards.rows import SeriesOptions
 from tarkit.shards.series import ShardsPlan
 from tarkit.shards.writer import Shard, ShardsWriter, run_post
 from tarkit.stores.schemes import scheme_of
@@ -201,7 +202,8 @@ class Packer:
             ready.append(packed._replace(shard=packed.planned.written(shard.size, shard.stored, shard.sha256)))
 
         names: Iterator[str] = iter(lambda: name, None)
-        plan = ShardsPlan(options.output, Limits(), force=options.force, digest=self._digest)
+        how = SeriesOptions(force=options.force)
+        plan = ShardsPlan(options.output, Limits(), options=how, digest=self._digest)
         writer = ShardsWriter(self._run, plan, [names], complete=complete)
         try:
             for number in numbers:

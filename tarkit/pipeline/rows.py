@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tarkit.arguments import check_seconds, parse_processes
 from tarkit.options import row
 from tarkit.pipeline.output import written_path
 from tarkit.stores.schemes import SCHEMES
@@ -16,6 +17,27 @@ WRITABLE = f"A URL is {_WRITTEN}, or another that fsspec can write."
 def file_row(section: str, name: str, help: str, more: str = "") -> Any:
     """Return the row of a file that is written besides the output."""
     return row(section, name, metavar="FILE", help=help, more=more, role="side", parse=written_path)
+
+
+def processes_row(section: str, help: str, default: int | None = 1, more: str = "") -> Any:
+    """Return the row of the number of processes."""
+    help = f"{help}; 0: one per CPU."
+    return row(
+        section,
+        "-p",
+        "--parallel",
+        default=default,
+        at_least=0,
+        metavar="N",
+        help=help,
+        more=more,
+        parse=parse_processes,
+    )
+
+
+def _check_time(mtime: int) -> int:
+    check_seconds(mtime=mtime)
+    return mtime
 
 
 OUT_HELP = "File, URL, - or pipe:COMMAND.  [default: -]"
@@ -36,4 +58,5 @@ MTIME: Any = row(
     metavar="WHEN",
     help="Entry times: source, now, @SECONDS.  [default: @0]",
     more="The modification time of new entries: that of their source, the present, or seconds since 1970.",
+    parse=_check_time,
 )

@@ -247,16 +247,7 @@ class ShardWriter(_SampleWriter):
             TarkitError: there are shards of this name, and no `force`.
         """
         template = os.fspath(template)
-        options = SplitOptions(
-            template=template,
-            count=count,
-            size=size,
-            start=start,
-            force=force,
-            compress=compress,
-            fsync=fsync,
-            storage_options=storage_options,
-        )
+        options = SplitOptions.of(locals())
         run = Run()
         shards = options.open(run)
         shards.output.check_time(mtime, template)

@@ -37,9 +37,6 @@ class ShardsOutput(ShardsPlan):
 
     Attributes:
         series: the series: one, or one for each part or category.
-        start: the number of the first shard of each series.
-        append: the first shard follows the existing ones.
-        hint: what to do about existing shards that are neither continued nor replaced.
         existing: of each series, the existing shards, by number.
         starts: of each series, the number of its first shard.
         place: where a shard is, whatever the present directory becomes.
@@ -49,9 +46,6 @@ class ShardsOutput(ShardsPlan):
     """
 
     series: Sequence[SeriesSpec] = ()
-    start: int | None = None
-    append: bool = False
-    hint: str | None = None
     existing: list[list[tuple[int, str]]] = field(init=False)
     starts: list[int] = field(init=False)
 
@@ -63,11 +57,11 @@ class ShardsOutput(ShardsPlan):
             spec.template.name(start)  # raises if there is no such name
 
     def _first(self, existing: list[tuple[int, str]]) -> int:
-        if existing and self.append:
+        if existing and self.options.append:
             return existing[-1][0] + 1
-        if not self.force:
-            refuse_existing([path for _, path in existing], self.hint or f"{spell('force')} replaces them")
-        return self.start or 0
+        if not self.options.force:
+            refuse_existing([path for _, path in existing], self.options.repair)
+        return self.options.start or 0
 
     def matches(self, path: str) -> bool:
         """Return whether a path is one of the names that shards may get."""
@@ -138,12 +132,12 @@ class ShardsOutput(ShardsPlan):
 
     def _say_what_stays(self, error: BaseException, done: int) -> None:
         """Add to an error how many shards were complete before it; what commands did with them is not known."""
-        commands = self.post is not None or self.output.location.kind == "pipe"
+        commands = self.options.post is not None or self.output.location.kind == "pipe"
         if not done or commands or not isinstance(error, Exception):
             return
         stay = "1 complete shard stays" if done == 1 else f"{done} complete shards stay"
         them = "it" if done == 1 else "them"
-        way = f"remove {them} before {spell('append')}" if self.append else f"{spell('force')} replaces {them}"
+        way = f"remove {them} before {spell('append')}" if self.options.append else f"{spell('force')} replaces {them}"
         text = f"{stay}: {way}"
         if isinstance(error, TarkitError):
             hint = error.hint or usual_hint(error)
@@ -170,7 +164,7 @@ class ShardsOutput(ShardsPlan):
 
     def finish(self, run: Run, shards: Sequence[Shard], samples: Sequence[int]) -> None:
         """Remove shards of an earlier run that `force` replaces, and count; `samples` has the number of each series."""
-        if self.force:
+        if self.options.force:
             made = {shard.name for shard in shards}
             numbered = zip(self.starts, self.existing, strict=True)
             behind = (path for start, existing in numbered for index, path in existing if index >= start)

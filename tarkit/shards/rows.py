@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import Usage, spell
-from tarkit.options import row
+from tarkit.options import Options, row
 from tarkit.pipeline.rows import WRITABLE, file_row
 from tarkit.shards.limits import SizeRule
 from tarkit.stores.schemes import scheme_of
@@ -78,6 +78,22 @@ FORCE: Any = row(
     help="Replace existing shards.",
     more="Others of the same names that are not written are removed.",
 )
+
+
+class SeriesOptions(Options):
+    """How numbered shards are written: options of each verb that writes some, and defaults of others."""
+
+    force: bool = FORCE
+    append: bool = False
+    start: int | None = None
+    post: str | None = None
+
+    @property
+    def repair(self) -> str:
+        """What to do about existing shards."""
+        return f"{spell('force')} replaces them"
+
+
 MANIFEST: Any = file_row("Output", "--manifest", "List shards in FILE: samples, bytes, sha256, keys.")
 MAP: Any = row(
     "Categories",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.errors import TarkitError
 from tarkit.pipeline.template import ShardTemplate
 from tarkit.samples.sample import TarSample
+from tarkit.shards.rows import SeriesOptions
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.files import allow_files
 
@@ -44,16 +45,14 @@ class ShardsPlan:
         output: how each shard is written.
         limits: when a shard is full, and how many there may be.
         assign: the number of the series that a sample goes to, None for none; without it there is one series.
-        force: whether existing shards are replaced.
-        post: a command that runs for each complete shard, and may move it.
+        options: how they are written.
         digest: whether checksums are made.
     """
 
     output: Output
     limits: Limits
     assign: Assign | None = None
-    force: bool = False
-    post: str | None = None
+    options: SeriesOptions = field(default_factory=SeriesOptions)
     digest: bool = False
 
 
@@ -67,7 +66,7 @@ def check_series(run: Run, output: Output, series: Sequence[SeriesSpec], inputs:
     Raises:
         TarkitError: a directory does not exist, or the system does not allow so many open files.
     """
-    from tarkit.sorting.memory import parse_memory
+    from tarkit.sorting.memory import default_memory
 
     directories = dict.fromkeys(spec.template.directory for spec in series) if output.location.kind == "path" else {}
     missing = [directory.rstrip("/") for directory in directories if directory and not os.path.isdir(directory)]
@@ -80,5 +79,5 @@ def check_series(run: Run, output: Output, series: Sequence[SeriesSpec], inputs:
         raise TarkitError(what, "raise the limit with ulimit -n, or write some of them in each of several runs")
     codecs = [output.codec[0] if output.codec else codec_by_suffix(spec.template.text) for spec in series]
     needed = sum(HEAVY.get(codec, 1 << 20) for codec in codecs if codec and codec != "none")
-    if needed > parse_memory(None):
+    if needed > default_memory():
         run.warn(f"{len(series)} compressed shards at once take about {needed >> 20} MiB of memory")

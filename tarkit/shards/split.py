@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarkit.arguments import check_at_least
 from tarkit.errors import Usage, show, spell
-from tarkit.options import Options, row
+from tarkit.options import row
 from tarkit.pipeline.output import Output, archives_output
 from tarkit.pipeline.rows import COMPRESS, FSYNC
 from tarkit.pipeline.template import SPLIT_NAME, ShardTemplate, parse_template
@@ -24,6 +24,7 @@ from tarkit.shards.rows import (
     SIZE_RULE,
     UNMATCHED,
     MapOptions,
+    SeriesOptions,
     post_row,
     size_row,
     template_row,
@@ -44,7 +45,7 @@ SplitTargets = tuple[Output, list[SeriesSpec], Assign | None]
 """How shards are written, their series, and to which of these a sample goes."""
 
 
-class SplitOptions(Options):
+class SplitOptions(SeriesOptions):
     """The options of `Dataset.split` and the command `split`.
 
     Attributes:
@@ -199,6 +200,11 @@ class SplitOptions(Options):
             parts = ",".join(name if share is None else f"{name}={share}" for name, share in parts.items())
         return parse_parts(str(parts))
 
+    @property
+    def repair(self) -> str:
+        """What to do about existing shards."""
+        return f"{super().repair}; {spell('append')} keeps them, and appends all inputs after them"
+
     def count_shards(self, template: ShardTemplate) -> int:
         """Return the number of equal shards: that of `shards`, else of the names of a template. Raises Usage."""
         number = template.count if self.shards is None else self.shards
@@ -220,18 +226,7 @@ class SplitOptions(Options):
         run.refuse(inputs, self.manifest)
         run.reserve(self.manifest, "the manifest")
         check_created(self.manifest, self.storage)
-        output = ShardsOutput(
-            target,
-            self.limits,
-            assign,
-            series=series,
-            start=self.start,
-            append=self.append,
-            force=self.force,
-            post=self.post,
-            digest=digest,
-            hint=f"{spell('force')} replaces them; {spell('append')} keeps them, and appends all inputs after them",
-        )
+        output = ShardsOutput(target, self.limits, assign, self, digest, series)
         if self.manifest is not None and target.location.kind not in ("path", "url"):
             raise Usage(f"{spell('manifest')} needs shards that are files or objects")
         output.refuse_places(run)

@@ -99,14 +99,13 @@ class ShardsWriter:
     ) -> None:
         alone = len(names) == 1
         self.plan, self.sizes, self.place = plan, sizes, place
-        self.overlaps = (
-            alone and plan.post is None
-        )  # several series have a thread each; a command may make room for a shard
+        # several series have a thread each; a command may make room for a shard
+        self.overlaps = alone and plan.options.post is None
         self.uploads: BackgroundUploads | None = None
         if plan.output.location.kind == "url":
             from tarkit.streams.background_uploads import BackgroundUploads
 
-            self.uploads = BackgroundUploads(plan.force, run.warn)
+            self.uploads = BackgroundUploads(plan.options.force, run.warn)
         self.left_out = 0
         self._complete = complete
         self._run = run
@@ -170,7 +169,7 @@ class ShardsWriter:
             raise TarkitError(f"{show(name)} would be written twice: two templates have this name")
         self._names.add(name)
         path = parse_output(self.place(name)).text
-        return EntryWriter(self._output.open_named(path, fresh=not self.plan.force))
+        return EntryWriter(self._output.open_named(path, fresh=not self.plan.options.force))
 
     def announce(self, shard: Shard, why: str) -> None:
         """Report a complete shard, and the reason why it closed."""
@@ -401,8 +400,8 @@ class _Series:
         done = Shard(shard.name, shard.samples, shard.size, stored, shard.first or b"", shard.last or b"", digest)
         self._writer.announce(done, shard.why)
         self.done.append(done)
-        if self._writer.plan.post is not None:
-            run_post(self._writer.plan.post, path)
+        if self._writer.plan.options.post is not None:
+            run_post(self._writer.plan.options.post, path)
 
 
 def run_post(command: str, name: str) -> None:

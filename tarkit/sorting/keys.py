@@ -43,7 +43,7 @@ def _size_option(fields: Sequence[str]) -> str | None:
     size = next((word for word in fields if re.fullmatch(r"[0-9.]+([kKMGT]i?[bB]?)?", word)), None)
     if size is None or spell("by") != "-s":
         return None
-    return f"-s takes fields: {'-c' if size.isdigit() else '--size'} {size} cuts shards"
+    return f"-s takes fields: {spell('count' if size.isdigit() else 'size', size)} cuts shards"
 
 
 @dataclass(eq=False, repr=False)

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from tarkit.errors import Usage, spell
+from tarkit.options import row
 from tarkit.sizes import parse_size
 from tarkit.streams.location import Location
 
 LEAST = 1_000_000  # minimum of --memory in bytes
 
+MEMORY: Any = row(
+    "Order",
+    "--memory",
+    at_least=LEAST,
+    type=parse_size,
+    metavar="SIZE",
+    help="Use up to SIZE: 500M, 4GB.  [default: 1/4 of RAM]",
+    hint="sizes look like 500M, 2GB or 16GiB",
+)
 
-def parse_memory(text: str | None) -> int:
-    """Return the bytes of --memory; the default is a quarter of the machine's memory. Raises Usage."""
-    if text is None:
-        return max(memory_of_machine()[0] // 4, LEAST)
-    size = parse_size(text)
-    if size < LEAST:
-        raise Usage(f"{spell('memory')} {text}: the minimum is 1 MB", "sizes look like 500M, 2GB or 16GiB")
-    return size
+
+def default_memory() -> int:
+    """Return the bytes that may be held where the user does not say so: a quarter of the machine's memory."""
+    return max(memory_of_machine()[0] // 4, LEAST)
 
 
 def in_place(locations: Sequence[Location], note: Callable[[str], None]) -> bool:

@@ -19,7 +19,7 @@ from tarkit.problems import PROBLEMS
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.sorting.keys import Disorder, OrderFile, SortKey, SortType, check_order
-from tarkit.sorting.memory import in_place, parse_memory
+from tarkit.sorting.memory import MEMORY, default_memory, in_place
 from tarkit.sorting.shuffle import random_keys
 from tarkit.sorting.sorter import Rank, Ranks, Sorter
 from tarkit.streams.location import Location
@@ -74,7 +74,7 @@ class Order(Step):
         sorter = Sorter(
             _watched(run, batches, flow.inputs.locations),
             rank,
-            parse_memory(None) if self.memory is None else self.memory,
+            default_memory() if self.memory is None else self.memory,
             ranks,
             tmpdir=flow.inputs.tmpdir,
             note=run.note,
@@ -119,6 +119,24 @@ class Random:
         return lambda sample, ordinal: next(keys), lambda batch: list(islice(keys, len(batch.keys)))
 
 
+class ShuffleOptions(Options):
+    """The options of `Dataset.shuffle` and the command `shuffle`."""
+
+    epochs: int | None = row(
+        "Order", "--epochs", at_least=1, metavar="N", help="Write N orders; {epoch} in OUT is the number, from 0."
+    )
+    buffer: int | None = row(
+        "Order",
+        "--buffer",
+        at_least=1,
+        metavar="N",
+        help="Shuffle locally, in a buffer of N samples.",
+        more="The order is that of webdataset's shuffle.",
+        hint="a number of samples, not bytes: --buffer 1000",
+    )
+    memory: int | None = MEMORY
+
+
 class SortOptions(Options):
     """The options of `Dataset.sort`, `Dataset.find_disorder` and the command `sort`."""
 
@@ -129,6 +147,7 @@ class SortOptions(Options):
         "--sortfield",
         "--by",
         many=True,
+        split=True,
         default="__key__",
         metavar="FIELDS",
         help="Sort by contents of fields.  [default: __key__]",
@@ -154,6 +173,7 @@ class SortOptions(Options):
         more="FILE has one key a line. --keys-from FILE leaves out samples that it does not list.",
     )
     check_only: bool = row("Order", "--check-only", default=False, help="Write nothing; fail if not in order.")
+    memory: int | None = MEMORY
 
     def check(self) -> None:
         """Raise Usage for options that do not go together."""

@@ -8,7 +8,6 @@ signs the request, whose URL stands in place of the address of a bucket that has
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -41,7 +40,7 @@ def _page(bucket: str, query: dict[str, str], options: StoreOptions, token: str)
     address = f"{bucket_address(bucket, options)}?{parameters}"
     if not options.anonymous:
         # the slash between the address and the name of an object, here "", ends an unused parameter
-        signing = replace(options, storage={**options.storage, "virtual_hosted_style_request": "true"})
+        signing = options.replace(storage={**options.storage, "virtual_hosted_style_request": "true"})
         address = obstore.sign(open_at(bucket, signing, f"{address}&x-id="), "GET", "", _VALID)
     reply = send(options, "GET", address, {}, name=name)
     if not succeeded(reply):

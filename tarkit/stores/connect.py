@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
@@ -37,7 +36,7 @@ def options_of(options: StoreOptions | None) -> StoreOptions:
 
 def portable_options(options: StoreOptions | None) -> StoreOptions:
     """Return options of URLs for other machines: without functions, and without a cache, which is a directory here."""
-    return replace(options_of(options), tell=silent, note=silent, warn=warn, cache=None, cache_size=None)
+    return options_of(options).replace(tell=silent, note=silent, warn=warn, cache=None, cache_size=None)
 
 
 def check_settings(url: str, options: StoreOptions) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tarkit.errors import TarkitError, Unsupported, Usage, spell, warn
+from tarkit.options import Options, row
 from tarkit.redaction import SECRET
-from tarkit.sizes import LONGEST, parse_size
+from tarkit.sizes import parse_size
 from tarkit.stores.schemes import public_name, refuse_url
 
 if TYPE_CHECKING:
@@ -179,46 +179,99 @@ class TryAgain(Exception):
         self.wait = wait
 
 
-@dataclass(repr=False)
-class StoreOptions:
-    """How stores are reached, and how often requests are repeated.
+class StoreOptions(Options):
+    """How stores are reached, and how often requests are repeated: what all commands have, and `storage_options`.
 
     Attributes:
-        endpoint_url: the server of s3, gs and az URLs in place of that of the provider.
-        anonymous: send no credentials.
-        retries: failures in a row, without a byte of progress, after which a transfer is given up.
-        timeout: seconds without a byte after which a connection counts as broken.
-        cache: the directory of a cache ("" for none); by default that of the environment variable WDS_CACHE.
-        cache_size: its size; by default WDS_CACHE_SIZE.
         storage: settings of the library that serves the scheme, such as `region`; may contain secrets.
         tell: called with lines about broken connections, about the cache, and about peers that have not come.
         note: called with lines about how objects are read.
         warn: called with a message about a possible loss, after which the run goes on.
-
-    Raises:
-        Usage: the cache is a URL; `cache_size` is invalid, or there is no cache.
     """
 
-    endpoint_url: str | None = None
-    anonymous: bool = False
-    retries: int = 5
-    timeout: float = 60.0
-    cache: str | None = None
-    cache_size: str | None = None
-    storage: Mapping[str, object] = field(default_factory=dict)
-    tell: Callable[[str], None] = field(default=silent, compare=False)
-    note: Callable[[str], None] = field(default=silent, compare=False)
-    warn: Callable[[str], None] = field(default=warn, compare=False)
+    endpoint_url: str | None = row(
+        "URLs",
+        "--endpoint-url",
+        detail=True,
+        types=(str,),
+        metavar="URL",
+        help="Server of s3://, gs:// and az:// URLs.",
+        more="Also AWS_ENDPOINT_URL.",
+    )
+    anonymous: bool = row(
+        "URLs",
+        "--anonymous",
+        detail=True,
+        types=(bool,),
+        default=False,
+        help="Send no credentials, for public data.",
+    )
+    retries: int = row(
+        "URLs",
+        "--net-retries",
+        detail=True,
+        at_least=0,
+        default=5,
+        metavar="N",
+        help="Give up after N failures in a row.  [default: 5]",
+        more="A transfer goes on at the byte where its connection broke; any progress starts the count anew.",
+    )
+    timeout: float = row(
+        "URLs",
+        "--net-timeout",
+        detail=True,
+        seconds=True,
+        default=60.0,
+        metavar="S",
+        help="A connection is broken after S seconds without a byte.  [default: 60]",
+    )
+    cache: str | None = row(
+        "URLs",
+        "--cache",
+        detail=True,
+        types=(str, os.PathLike),
+        parse=os.fspath,
+        metavar="DIR",
+        help="Keep objects that are read in files in DIR.",
+        more="Each is fetched once, by one of many processes, and again when it has changed. Also WDS_CACHE; "
+        "'' is none.",
+    )
+    cache_size: str | None = row(
+        "URLs",
+        "--cache-size",
+        detail=True,
+        types=(int, str),
+        parse=str,
+        metavar="SIZE",
+        help="Maximum of all files in --cache, such as 50G.",
+        more="Those that were opened longest ago are removed. Also WDS_CACHE_SIZE; the default is no limit.",
+    )
+    storage: Mapping[str, object] = {}
+    tell: Callable[[str], None] = silent
+    note: Callable[[str], None] = silent
+    warn: Callable[[str], None] = warn
 
-    def __post_init__(self) -> None:
+    def argument(self, name: str) -> str:
+        """Return how Python gives an option: in a dict, by the name that it has on the command line."""
+        return f"storage_options[{self.rows[name].parameter!r}]"
+
+    def check(self) -> None:
+        """Raise Usage for a cache that is a URL, and for a size without a cache."""
         refuse_url(self.cache, "cache")
         if self.cache_size is not None:
             if not self.cache and not os.environ.get("WDS_CACHE"):
                 raise Usage(f"{spell('cache_size')} requires {spell('cache')}")
             parse_size(self.cache_size)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StoreOptions) and self._values == other._values
+
     def __hash__(self) -> int:
-        return hash((self.endpoint_url, self.anonymous, self.retries, self.timeout, *sorted(self.storage)))
+        return hash((*self._values[:-1], *sorted(self.storage)))
+
+    @property
+    def _values(self) -> tuple[object, ...]:
+        return *(getattr(self, name) for name in self.rows), self.storage
 
     def setting(self, name: str) -> str | None:
         """Return the setting of this name as text, without blanks around it."""
@@ -237,16 +290,7 @@ class StoreOptions:
         return text
 
 
-_OWN: dict[str, tuple[str, tuple[type, ...], Callable[[Any], object]]] = {
-    "endpoint_url": ("a str", (str,), str),
-    "anonymous": ("True or False", (bool,), bool),
-    "net_retries": ("a whole number", (int,), int),
-    "net_timeout": ("a number of seconds", (int, float), float),
-    "cache": ("a path", (str, os.PathLike), os.fspath),
-    "cache_size": ("a number of bytes, or text such as '50G'", (int, str), str),
-}
-
-OPTION_KEYS = tuple(_OWN)
+OPTION_KEYS = tuple(row.parameter for row in StoreOptions.rows.values())
 """Keys of `storage_options` for all stores."""
 
 
@@ -265,16 +309,8 @@ def parse_options(storage_options: Mapping[str, object] | None) -> StoreOptions 
     if not isinstance(storage_options, Mapping) or not all(isinstance(key, str) for key in storage_options):
         raise TypeError("storage_options is a dict of names and values")
     settings = {key: value for key, value in storage_options.items() if value is not None}
-    values: dict[str, Any] = {}
-    for key, (words, kinds, convert) in _OWN.items():
-        if (value := settings.pop(key, None)) is not None:
-            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-                raise TypeError(f"storage_options[{key!r}]: {words} is needed, not {type(value).__name__}")
-            values[key.removeprefix("net_")] = convert(value)
-    for name, least in (("retries", 0), ("timeout", 0.001)):
-        if not least <= values.get(name, least) <= LONGEST:
-            raise Usage(f"storage_options['net_{name}'] is at least {least} and at most {LONGEST}")
-    return StoreOptions(**values, storage=settings)
+    own = {key: settings.pop(key) for key in OPTION_KEYS if key in settings}
+    return StoreOptions(**StoreOptions.named(own), storage=settings)
 
 
 def proxy_login_error(name: str) -> Denied:

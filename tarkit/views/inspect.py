@@ -12,12 +12,12 @@ from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tarkit.arguments import check_text, parse_processes
+from tarkit.arguments import check_text
 from tarkit.errors import Usage, spell
 from tarkit.options import Options, row
 from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.output import Output, total_size
-from tarkit.pipeline.rows import file_row
+from tarkit.pipeline.rows import file_row, processes_row
 from tarkit.pipeline.run import Run
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample, singly
@@ -163,7 +163,7 @@ class StatsOptions(Options):
     workers: int | None = row(
         "Stats", "--workers", at_least=1, metavar="K", help="Same, for each of K data-loader workers on a node."
     )
-    processes: int = 1
+    processes: int = processes_row("Input", "Count N inputs at a time")
 
     def check(self) -> None:
         """Raise Usage for options that do not go together."""
@@ -178,7 +178,6 @@ class StatsOptions(Options):
             check_text(by=self.by)
         elif self.classes is not None:
             raise Usage(f"{spell('classes')} requires {spell('by')}")
-        self.processes = parse_processes(self.processes)
 
 
 class ShowOptions(Options):

@@ -211,7 +211,7 @@ make(output='out.tar', depfile='./out.tar') -> Usage: out.tar is the output, and
 
 data.map(len, retries=-1) -> Usage: retries=-1: it is at least 0
 data.proc('true', retries=-1) -> Usage: retries=-1: it is at least 0
-data.map(len, timeout=0) -> Usage: timeout=0: it is more than 0 seconds, or None
+data.map(len, timeout=0) -> Usage: timeout=0: it is more than 0 seconds
 data.map(len, timeout=float('nan')) -> Usage: timeout=nan
 data.map(len, on_error='ignore') -> Usage: on_error='ignore': it is one of error, skip, keep
 

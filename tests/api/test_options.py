@@ -23,7 +23,7 @@ from tarkit.proc.function import CallFunction
 from tarkit.proc.shell import RunCommand
 from tarkit.proc.step import SampleWork, WorkOptions
 from tarkit.shards.split import SplitOptions
-from tarkit.sorting.order import SortOptions
+from tarkit.sorting.order import ShuffleOptions, SortOptions
 from tarkit.views.inspect import StatsOptions
 from tests._tools import each_row
 
@@ -32,6 +32,7 @@ COMMAND_ONLY = {
     IndexOptions: {"verify"},
     JobOptions: {"timeout", "dry_run", "shard_index", "emit"},
     SortOptions: {"check_only"},
+    ShuffleOptions: {"epochs", "buffer"},
     ShardOptions: {"show_keys", "draw_seed"},
     StatsOptions: {"total", "json", "html"},
 }
@@ -45,7 +46,9 @@ COMMAND_ONLY = {
         (tarkit.Dataset.sort, SortOptions),
         (tarkit.Dataset.extract, ExtractOptions),
         (tarkit.Dataset.table, TableOptions),
+        (tarkit.Dataset.shuffle, ShuffleOptions),
         (tarkit.Dataset.stats, StatsOptions),
+        (tarkit.stats, StatsOptions),
         (tarkit.check, CheckOptions),
         (tarkit.create, CreateOptions),
         (tarkit.index, IndexOptions),

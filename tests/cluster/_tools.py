@@ -20,6 +20,7 @@ from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import parse_template
 from tarkit.shards.limits import Limits
 from tarkit.shards.output import ShardsOutput
+from tarkit.shards.rows import SeriesOptions
 from tarkit.shards.series import SeriesSpec
 from tests.conftest import tar
 
@@ -78,7 +79,9 @@ def write_by_tasks(
         target = archive_output(output, None, False)
     else:
         series = [SeriesSpec("", parse_template(output))]
-        target = ShardsOutput(archives_output(output, None, False), limits, series=series, force=force)
+        target = ShardsOutput(
+            archives_output(output, None, False), limits, options=SeriesOptions(force=force), series=series
+        )
     try:
         run = run or data.new_run()
         run.executor = tasks or Between()

@@ -473,8 +473,8 @@ USAGE = [
     (["--depfile", "recipe"], "recipe is both input and output"),
     (["--report", "recipe"], "recipe is both input and output"),
     (["-o", "recipe"], "recipe is the output, and the recipe too"),
-    (["--count", "-1"], "create: Invalid value for '--count': -1 is not in the range x>=0."),
-    (["-p", "0"], "create: Invalid value for '-p' / '--parallel': 0 is not in the range x>=1."),
+    (["--count", "-1"], "create: --count -1: it is at least 0"),
+    (["-p", "0"], "create: -p 0: it is at least 1"),
 ]
 
 

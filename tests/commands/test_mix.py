@@ -465,7 +465,7 @@ WRONG = [
     ("a.tar --total 1.5", 2, "tarkit: invalid --total '1.5'"),
     ("a.tar --total 1.2345e3", 2, "tarkit: invalid --total '1.2345e3'"),
     ("a.tar --total 1KiB", 2, "tarkit: invalid --total '1KiB'"),
-    ("a.tar --until last", 2, "tarkit: mix: Invalid value for '--until': 'last' is not one of 'first', 'all'."),
+    ("a.tar --until last", 2, "tarkit: mix: --until last: it is one of first, all"),
     ("m.json -o m.json", 2, "tarkit: m.json is the output, and the description of the mix too"),
     ("m.json --report m.json", 2, "tarkit: m.json is the report, and the description of the mix too"),
     ("a.tar --seed 1 -o a.tar", 2, "tarkit: a.tar is both input and output"),

@@ -443,7 +443,7 @@ def test_more_categories_than_files(run: Run, archive: Archive, monkeypatch: pyt
 
 def test_many_encoders_take_memory(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     """xz needs 95 MiB for each open shard; a warning is printed if that is much for this machine."""
-    monkeypatch.setattr(memory, "parse_memory", lambda text: 500 << 20)
+    monkeypatch.setattr(memory, "default_memory", lambda: 500 << 20)
     for folds, said in ((6, ["tarkit: warning: 6 compressed shards at once take about 570 MiB of memory"]), (5, [])):
         options = f"-c9 --parts {folds} -o {{part}}-x.tar.xz --stratify cls --force"
         ran = run("split", archive(pick(TEN, "1")), *options.split())

@@ -26,7 +26,7 @@ from tarkit.samples import reader
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.sorting import memory as memories
-from tarkit.sorting.memory import in_place, parse_memory
+from tarkit.sorting.memory import in_place
 from tarkit.sorting.runs import Runs, SeenKeys
 from tarkit.sorting.sorter import Sorter
 from tarkit.spill import runs as spilled
@@ -47,6 +47,7 @@ def little_memory() -> Iterator[None]:
     """Limit memory to runs of two or three samples, and many levels of them."""
     with (
         mock.patch.object(memories, "LEAST", 1000),
+        mock.patch.object(memories.MEMORY, "at_least", 1000),
         mock.patch.object(memories, "memory_of_machine", return_value=(4 * 5000, 0)),
         mock.patch.object(spilled, "MOST_RUNS", 2),
         mock.patch.object(spilled, "BUFFER", 64),
@@ -182,14 +183,14 @@ def test_without_rank() -> None:
     assert (one.taken, one.left_out, one.yielded) == (4, 2, 2)
 
 
-def test_parse_memory() -> None:
+def test_memory() -> None:
     """Sizes have the usual units, the default is a quarter of the memory, and there is a minimum."""
-    assert parse_memory("1MB") == 1_000_000
-    assert parse_memory("2GiB") == 2 << 30
-    with pytest.raises(Usage, match="the minimum is 1 MB"):
-        parse_memory("999999")
+    assert memories.MEMORY.read("memory", "1MB") == 1_000_000
+    assert memories.MEMORY.read("memory", "2GiB") == 2 << 30
+    with pytest.raises(Usage, match="memory=999999: it is at least 1000000"):
+        memories.MEMORY.read("memory", "999999")
     with mock.patch.object(memories, "memory_of_machine", return_value=(8 << 30, 1)):
-        assert parse_memory(None) == 2 << 30
+        assert memories.default_memory() == 2 << 30
     total, free = memories.memory_of_machine()
     assert 0 < free <= total
 

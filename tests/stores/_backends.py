@@ -78,7 +78,7 @@ def s3(directory: Path) -> Iterator[Backend]:
         server.fault = busy = Busy()
         server.users = {"key"}
         wrong = {**KEYS, "AWS_ACCESS_KEY_ID": "other"}
-        options = replace(OPTIONS, endpoint_url=server.url)
+        options = OPTIONS.replace(endpoint_url=server.url)
         how = {"refuse": busy.refuse, "parts": lambda: server.uploads}
         yield Backend("s3://bucket/", options, KEYS, wrong, missing="s3://no-such-bucket/a", **how)
 
@@ -92,7 +92,7 @@ def google(directory: Path) -> Iterator[Backend]:
     with s3_server() as server:
         server.fault = busy = Busy()
         environ = {"GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(NOBODY)}
-        options = replace(OPTIONS, endpoint_url=server.url)
+        options = OPTIONS.replace(endpoint_url=server.url)
         how = {"refuse": busy.refuse, "parts": lambda: server.uploads}
         yield Backend("gs://bucket/", options, environ, missing="gs://no-such-bucket/a", **how)
 
@@ -223,7 +223,7 @@ def sftp(directory: Path) -> Iterator[Backend]:
 
 
 def _buckets(endpoint: str, wrong: Mapping[str, str]) -> Backend:
-    options = replace(OPTIONS, endpoint_url=endpoint)
+    options = OPTIONS.replace(endpoint_url=endpoint)
     return Backend("s3://bucket/", options, KEYS, wrong, missing="s3://no-such-bucket/a")
 
 
@@ -247,7 +247,7 @@ def azure(directory: Path) -> Iterator[Backend]:
     with azurite(directory) as endpoint:
         environ = {"AZURE_STORAGE_ACCOUNT_NAME": AZURE_ACCOUNT, "AZURE_STORAGE_ACCOUNT_KEY": AZURE_KEY}
         wrong = {**environ, "AZURE_STORAGE_ACCOUNT_KEY": "d3Jvbmc="}
-        options = replace(OPTIONS, endpoint_url=endpoint)
+        options = OPTIONS.replace(endpoint_url=endpoint)
         yield Backend("az://bucket/", options, environ, wrong, missing="az://no-such-bucket/a")
 
 

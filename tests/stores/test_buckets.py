@@ -110,7 +110,7 @@ def test_hints_for_objects_that_do_not_exist(bucket: Bucket) -> None:
 def test_credentials_that_may_write_and_not_read(bucket: Bucket) -> None:
     """Then nothing is compared."""
     bucket.server.fault = lambda request: "403" if request.what in ("head", "get") else None
-    upload = connect.create_object(f"{bucket.url}a", options=replace(StoreOptions(), retries=0))
+    upload = connect.create_object(f"{bucket.url}a", options=StoreOptions(retries=0))
     upload.write(b"x")
     upload.close()
     assert bucket.get("a") == b"x"

@@ -11,7 +11,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -47,7 +46,7 @@ def configure() -> Iterator[Configure]:
     def set_cache(cache: Path | str | None, size: str | None = None, lines: list[str] | None = None) -> None:
         connect._cache_in.cache_clear()
         tell = silent if lines is None else lines.append
-        connect.configure(replace(QUICK, cache=None if cache is None else str(cache), cache_size=size, tell=tell))
+        connect.configure(QUICK.replace(cache=None if cache is None else str(cache), cache_size=size, tell=tell))
 
     yield set_cache
     connect.configure(StoreOptions())

@@ -265,7 +265,7 @@ def test_a_busy_server_is_asked_again(backend: Backend, root: str) -> None:
 
 def test_a_cache_has_an_object_until_it_changes(backend: Backend, root: str, here: Path) -> None:
     """Where the server names its version and length. A commit of the Hub does not change."""
-    url, options = fill(backend, f"{root}a", DATA[:500_000]), replace(backend.options, cache=str(here / "cache"))
+    url, options = fill(backend, f"{root}a", DATA[:500_000]), backend.options.replace(cache=str(here / "cache"))
     files: list[int] = []
     for data in (DATA[:500_000], DATA[:500_000], DATA[-400_000:])[: 2 if root.startswith("hf") else 3]:
         fill(backend, url, data)

@@ -47,7 +47,7 @@ def opened(url: str) -> RemoteObject:
 
 
 def whole(url: str, options: StoreOptions = QUICK, lines: list[str] | None = None) -> bytes:
-    return _tools.whole(HttpStore(options if lines is None else replace(options, tell=lines.append)), url)
+    return _tools.whole(HttpStore(options if lines is None else options.replace(tell=lines.append)), url)
 
 
 @each_row(

@@ -49,7 +49,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServe
 
 
 def whole(url: str, options: StoreOptions = QUICK, lines: list[str] | None = None) -> bytes:
-    return _tools.whole(HubStore(options if lines is None else replace(options, tell=lines.append)), url)
+    return _tools.whole(HubStore(options if lines is None else options.replace(tell=lines.append)), url)
 
 
 @each_row(

@@ -229,7 +229,7 @@ def put(url: str) -> None:
 def test_odd_versions_in_the_cache(text: str, server: HttpServer, tmp_path: Path) -> None:
     url = server.serve("/a", DATA, etag=None, headers={"ETag": text})
     for _ in range(2):
-        cached = connect.open_cached(url, replace(QUICK, cache=str(tmp_path / "cache")))
+        cached = connect.open_cached(url, QUICK.replace(cache=str(tmp_path / "cache")))
         assert cached is None or os.pread(cached.fd, len(DATA) + 1, 0) == DATA
 
 
