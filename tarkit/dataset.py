@@ -28,10 +28,10 @@ from tarkit.arguments import (
 )
 from tarkit.errors import Unsupported, Usage
 from tarkit.pipeline.chain import Archives, Chain, locate
-from tarkit.pipeline.run import Run, new_run
+from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import DecodedSample, Sample, view_samples
+from tarkit.pipeline.selection import ProblemOptions
 from tarkit.pipeline.steps import BufferShuffle
-from tarkit.problems import Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.sample import singly
 from tarkit.samples.select import KeyList, Select, Slice
@@ -124,8 +124,9 @@ def open(
     a/1 ['cls', 'jpg']
     b/0 ['cls', 'jpg']
     """
+    problems = ProblemOptions.of(locals())
     check_at_least(1, interleave=interleave)
-    check_at_least(0, prefetch=prefetch, maxerr=maxerr)
+    check_at_least(0, prefetch=prefetch)
     if mode != "tar":
         from tarkit.samples.text import Mode
 
@@ -140,9 +141,7 @@ def open(
 
         locations = tuple(location._replace(format=check_format(format)) for location in locations)
     archives = Archives(locations, *chosen, mode=mode, storage=storage)
-    allowed, skipped = split_names(allow, "allow"), split_names(skip, "skip")
-    Policy(allowed, skipped)  # raises for names that are no problems
-    data = Dataset(archives, partial(new_run, allowed, skipped, maxerr, on_problem, tmpdir))
+    data = Dataset(archives, partial(problems.new_run, on_problem, tmpdir))
     if decode is None:
         if allow_pickle:
             raise Usage("allow_pickle requires decode")
@@ -183,8 +182,11 @@ def stats(
     >>> [share.samples for share in tarkit.stats("train-*.tar", world=2).shares]
     [2, 1]
     """
+    options = locals()
+    from tarkit.views.inspect import StatsOptions, count_dataset
+
     data = open(inputs, allow=allow, skip=skip, on_problem=on_problem, tmpdir=tmpdir, storage_options=storage_options)
-    return data.stats(by, classes=classes, world=world, workers=workers, processes=processes)
+    return count_dataset(data, data.new_run(), StatsOptions.of(options))
 
 
 def for_run(

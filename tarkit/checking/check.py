@@ -143,6 +143,7 @@ class CheckOptions(Options):
         "--require",
         default=(),
         split=True,
+        parse=split_names,
         metavar="F1,F2",
         help="Require these fields in each sample; a|b is either.",
     )
@@ -183,6 +184,7 @@ class CheckOptions(Options):
         "Problems",
         "--allow",
         default=(),
+        parse=split_names,
         metavar="PROBLEM",
         help="Treat this problem as a note.",
         more="It is printed, but the shard is not bad for it.",
@@ -192,7 +194,7 @@ class CheckOptions(Options):
 
     def check(self) -> None:
         """Raise Usage for options that do not go together."""
-        self.allowed = frozenset(split_names(self.allow))
+        self.allowed = frozenset(self.allow)
         for name in sorted(self.allowed - PROBLEMS.keys() - FINDINGS.keys()):
             problems = ", ".join([*PROBLEMS, *FINDINGS])
             raise Usage(f"{spell('allow', name)}: unknown problem; the problems are: {problems}")
@@ -253,8 +255,7 @@ class ShardsCheck:
             self.sameness = Sameness(tmpdir, names)
             self._checks = OptionalChecks(contents=True, tmpdir=tmpdir)
             return
-        required = split_names(options.require)
-        fields = tuple(tuple(os.fsencode(name).lower() for name in word.split("|")) for word in required)
+        fields = tuple(tuple(os.fsencode(name).lower() for name in word.split("|")) for word in options.require)
         keys, digest = self._unique or options.against is not None, options.manifest is not None
         self._checks = OptionalChecks(fields, options.target, keys, digest=digest, tmpdir=tmpdir)
 

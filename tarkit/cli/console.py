@@ -7,12 +7,13 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from tarkit.cli.command import CommonOptions, given
-from tarkit.cli.messages import bars, say
+from tarkit.cli.messages import bars, bars_hidden, say
 from tarkit.errors import Usage, show
 from tarkit.pipeline.output import written_path
 from tarkit.pipeline.run import Run
@@ -70,15 +71,9 @@ class ConsoleRun(Run):
         if self.quiet:
             return
         prefix = show(key)[1:-1].encode() + b": " if self.verbose else b""
-        for bar in bars:
-            bar.clear()
-        try:
-            for each in log:
-                _relay(each, prefix)
-        except OSError:
-            pass  # stderr is closed
-        for bar in bars:
-            bar.refresh()
+        with bars_hidden(), suppress(OSError):  # stderr is closed
+            for output in log:
+                _relay(output, prefix)
 
     def remove_others(self, paths: Sequence[str], options: StoreOptions | None = None) -> None:
         """Remove old shards that were not replaced, for --force, and print their names."""

@@ -21,7 +21,8 @@ from tarkit.options import Options, row
 from tarkit.pipeline.chain import locate
 from tarkit.pipeline.output import Output, refuse_overwrite, status_of, total_size
 from tarkit.pipeline.rows import FSYNC, processes_row
-from tarkit.pipeline.run import Run, new_run
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.selection import ProblemOptions
 from tarkit.pipeline.template import refuse_template
 from tarkit.problems import Policy
 from tarkit.stores.schemes import find_scheme, scheme_of
@@ -68,8 +69,8 @@ def index(
     >>> tarkit.index("a.tar", format="dali")
     ['a.idx']
     """
-    options = IndexOptions.of(locals())
-    run = new_run(split_names(allow, "allow"), split_names(skip, "skip"), 0, on_problem, tmpdir)
+    options, problems = IndexOptions.of(locals()), ProblemOptions.of(locals())
+    run = problems.new_run(on_problem, tmpdir)
     return ShardIndexes(run, locate(inputs, parse_options(storage_options)), options).write()
 
 
@@ -103,8 +104,8 @@ def verify_index(
     >>> tarkit.verify_index("a.tar")
     []
     """
-    options = IndexOptions.of(locals())
-    run = new_run(split_names(allow, "allow"), split_names(skip, "skip"), 0, on_problem, tmpdir)
+    options, problems = IndexOptions.of(locals()), ProblemOptions.of(locals())
+    run = problems.new_run(on_problem, tmpdir)
     return list(ShardIndexes(run, locate(inputs, parse_options(storage_options)), options).verify())
 
 
@@ -134,7 +135,14 @@ class IndexOptions(Options):
     force: bool = row("Output", "--force", default=False, help="Replace files that are not such indexes.")
     fsync: bool = FSYNC
     format: str | Iterable[str] = row(
-        "Index", "--format", "-f", default=(), split=True, metavar="FORMAT", help=f"Formats: {', '.join(FORMATS)}."
+        "Index",
+        "--format",
+        "-f",
+        default=(),
+        split=True,
+        parse=split_names,
+        metavar="FORMAT",
+        help=f"Formats: {', '.join(FORMATS)}.",
     )
     verify: bool = row("Index", "--verify", default=False, help="Write nothing: compare indexes with their shards.")
     md5: bool = row("Index", "--md5", default=False, help="Add the MD5 of each shard to a wids index.")
@@ -142,7 +150,7 @@ class IndexOptions(Options):
 
     def check(self) -> None:
         """Raise Usage for unknown formats, and a sum that no index has."""
-        self.formats = list(dict.fromkeys(split_names(self.format, "format")))
+        self.formats = list(dict.fromkeys(self.format))
         for name in self.formats:
             if name not in FORMATS:
                 raise Usage(f"{spell('format')} {name}: no such format", " ".join(FORMATS))

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from tarkit.arguments import (
     check_function,
     check_text,
-    split_names,
 )
 from tarkit.dataset import Dataset
 from tarkit.errors import TarkitError, Usage, show
@@ -25,8 +24,8 @@ from tarkit.jobs.outputs import check_outputs, parents_of
 from tarkit.jobs.values import fill_name, has_placeholder, make_values
 from tarkit.pipeline.chain import Archives, locate
 from tarkit.pipeline.output import Output
-from tarkit.pipeline.run import Run, new_run
-from tarkit.problems import Policy
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.selection import ProblemOptions
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location
@@ -115,22 +114,21 @@ def map_shards(
     >>> summary.done, summary.samples
     (2, 2)
     """
-    options = JobOptions.of(locals())
+    options, problems = JobOptions.of(locals()), ProblemOptions.of(locals())
     check_function(function=function)
     template = os.fspath(output)
     check_text(output=template)
     if not has_placeholder(template):
         raise Usage(f"output={show(template)}: it has no placeholder", "for example 'out/{stem}.tar'")
     storage = parse_options(storage_options)
-    allowed, skipped = split_names(allow, "allow"), split_names(skip, "skip")
-    begin = partial(new_run, allowed, skipped, 0, None, tmpdir)
-    Policy(allowed, skipped)  # raises for names that are no problems
+    begin = partial(problems.new_run, None, tmpdir)
     locations = locate(inputs, storage)
     pairs = list(zip(make_values([location.text for location in locations]), locations, strict=True))
     check_outputs(template, pairs)
     for value, _ in pairs[:1]:
         Output.from_argument(fill_name(template, value), compress, options=storage)  # raises for a template
-    name = _name_of(function, {"allow": allowed, "skip": skipped, "compress": (compress,) if compress else ()})
+    chosen = {"allow": problems.allow, "skip": problems.skip, "compress": (compress,) if compress else ()}
+    name = _name_of(function, chosen)
 
     def make_jobs() -> Iterable[ValueJob]:
         for value, location in pairs:

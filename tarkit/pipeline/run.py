@@ -244,16 +244,3 @@ def _judged(work: Callable[[Job, Policy], Result], policy: Policy, job: Job) -> 
     if error is not None:
         raise error
     yield result
-
-
-def new_run(
-    allow: Sequence[str],
-    skip: Sequence[str],
-    maxerr: int,
-    on_problem: Callable[[str], None] | None,
-    tmpdir: str | None,
-) -> Run:
-    """Return a new run over a dataset; the arguments are those of `tarkit.open`."""
-    run = Run(tmpdir=tmpdir, on_problem=on_problem)
-    run.policy = Policy(allow, skip, maxerr, run.warn)
-    return run

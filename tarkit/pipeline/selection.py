@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tarkit.arguments import split_names
 from tarkit.errors import Usage, spell
 from tarkit.options import Options, row
 from tarkit.pipeline.run import Run
@@ -138,20 +139,22 @@ def _complete_problem(ctx: Any, param: Any, incomplete: str) -> list[str]:
 class ProblemOptions(Options):
     """What about problems: the options of a `Policy`, and `tarkit.open`."""
 
-    allow: tuple[str, ...] = row(
+    allow: str | Iterable[str] = row(
         "Problems",
         "--allow",
         default=(),
         metavar="PROBLEM",
         complete=_complete_problem,
+        parse=split_names,
         help="Continue and keep samples with this problem (or all).",
     )
-    skip: tuple[str, ...] = row(
+    skip: str | Iterable[str] = row(
         "Problems",
         "--skip",
         default=(),
         metavar="PROBLEM",
         complete=_complete_problem,
+        parse=split_names,
         help="Continue without samples with this problem (or all).",
     )
     maxerr: int = row(
@@ -164,7 +167,17 @@ class ProblemOptions(Options):
         more="Problems that --allow or --skip name are not counted.",
     )
 
+    def check(self) -> None:
+        """Raise Usage for names that are no problems."""
+        Policy(self.allow, self.skip)
+
     def policy(self, run: Run) -> Policy:
         """Return the policy of a run."""
         run.policy = Policy(self.allow, self.skip, self.maxerr, run.warn)
         return run.policy
+
+    def new_run(self, on_problem: Callable[[str], None] | None, tmpdir: str | None) -> Run:
+        """Return a new run over a dataset; the arguments are those of `tarkit.open`."""
+        run = Run(tmpdir=tmpdir, on_problem=on_problem)
+        self.policy(run)
+        return run

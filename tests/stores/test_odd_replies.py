@@ -76,7 +76,7 @@ def server(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> HttpServer:
     for name in ("HF_ENDPOINT", "AIS_ENDPOINT"):
         monkeypatch.setenv(name, server.url)
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "name")
-    connect.configure(replace(QUICK, endpoint_url=server.url, anonymous=True))
+    connect.configure(QUICK.replace(endpoint_url=server.url, anonymous=True))
     return server
 
 
