@@ -192,7 +192,7 @@ class Options:
         return cls(**{name: arguments[name] for name in cls.defaults if name in arguments})
 
     @classmethod
-    def named(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+    def by_parameter(cls, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options among values that have the names of the command line, such as `net_retries`."""
         return {name: values[row.parameter] for name, row in cls.rows.items() if row.parameter in values}
 

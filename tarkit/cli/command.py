@@ -110,8 +110,9 @@ class Option(click.Option):
         elif row.many:
             settings |= {"multiple": True, "type": Word(row)}
         elif "/" not in names[-1]:
-            own = row.type is not None or row.choices or isinstance(row.default, str)
-            settings |= {"type": Word(row), "default": row.default if own else None}
+            settings["type"] = Word(row)
+            if row.default is not None and (row.type is not None or row.choices or isinstance(row.default, str)):
+                settings["default"] = row.default
         super().__init__(
             sorted(names, key=lambda name: name.startswith("--")),
             help=help,
@@ -274,7 +275,7 @@ def common(kind: type[Options], detail: bool = False, names: Iterable[str] | Non
 
 def given(kind: type[Options], ctx: click.Context) -> dict[str, Any]:
     """Return those options of a class that the command line has, wherever they were."""
-    return kind.named({key.removeprefix("tarkit."): value for key, value in ctx.meta.items()})
+    return kind.by_parameter({key.removeprefix("tarkit."): value for key, value in ctx.meta.items()})
 
 
 def common_options() -> list[Option]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.arguments import parse_processes
 from tarkit.cli.command import WHOLE_RUN, Command, common, common_options, given, given_words
 from tarkit.cli.console import ConsoleRun, current, make_bar
 from tarkit.cli.lines import TarkitStep, known_outputs

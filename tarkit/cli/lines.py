@@ -128,7 +128,7 @@ class TarkitStep:
             if option.param.section == "URLs"
         }
         try:
-            return StoreOptions(**StoreOptions.named(values))
+            return StoreOptions(**StoreOptions.by_parameter(values))
         except (ValueError, Usage):  # the step fails, and says why
             return StoreOptions()
 

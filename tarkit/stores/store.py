@@ -310,7 +310,7 @@ def parse_options(storage_options: Mapping[str, object] | None) -> StoreOptions 
         raise TypeError("storage_options is a dict of names and values")
     settings = {key: value for key, value in storage_options.items() if value is not None}
     own = {key: settings.pop(key) for key in OPTION_KEYS if key in settings}
-    return StoreOptions(**StoreOptions.named(own), storage=settings)
+    return StoreOptions(**StoreOptions.by_parameter(own), storage=settings)
 
 
 def proxy_login_error(name: str) -> Denied:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import random
 import sys
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 

@@ -8,7 +8,6 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 

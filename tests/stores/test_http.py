@@ -8,7 +8,6 @@ import time
 import traceback
 import zlib
 from base64 import b64encode
-from dataclasses import replace
 from email.utils import formatdate
 from hashlib import md5, sha1, sha256, sha512
 from pathlib import Path
