@@ -15,6 +15,7 @@ from tarkit.packing.grouping import has_key
 from tarkit.packing.plan import Plan, PlannedShard
 from tarkit.packing.planned import PlannedBatch, PlannedFile, parse_source
 from tarkit.pipeline.run import Run
+from tarkit.problems import usual_hint
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.sample import SampleBatch
 from tarkit.samples.validate import NameChecks
@@ -167,7 +168,8 @@ class TreeReader(InputReader):
         try:
             content = self._loader(kind, value, size, next(self._requests) if kind == "url" else None)
         except TarkitError as error:
-            raise TarkitError(f"{self._place}: {error}", error.hint) from error.__cause__
+            # the cause does not leave a process, and the hint follows from it
+            raise TarkitError(f"{self._place}: {error}", error.hint or usual_hint(error)) from error.__cause__
         if content.large is not None:
             content.large.place = self._place
         return content

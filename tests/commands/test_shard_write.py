@@ -320,6 +320,19 @@ def test_a_large_file_that_changes_while_it_is_read(
 
 
 @pytest.mark.forks
+def test_a_directory_that_is_gone(run: Run, tree: Tree, planned: list[Callable[[Path], object]]) -> None:
+    """Error and hint are those of one process, also where another process has found it."""
+    for p in ("1", "2"):
+        tree({"a.x": b"1", "d/b.x": b"2"})
+        planned.append(lambda path: shutil.rmtree("t/d"))
+        ran = run("shard", "t", "-c", "1", "-o", "s-%d.tar", "--force", "-p", p, exit=1)
+        assert ran.lines == [
+            "tarkit: s-1.tar: 't/d/b.x': No such file or directory",
+            "hint: there is no directory t/d: make it with mkdir -p",
+        ]
+
+
+@pytest.mark.forks
 def test_missing_samples_are_skipped(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole samples are dropped, printed and counted; a shard without samples is not written."""
     check = Packer.check
