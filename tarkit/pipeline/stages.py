@@ -10,6 +10,7 @@ from tarkit.errors import Problem, respell, show
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.checks import duplicate_entries
 from tarkit.samples.sample import Assembly, Recent, SampleBatch, TarSample, key_of, singly
+from tarkit.sizes import plural
 from tarkit.streams.ranges import HeldRange, RangeSpool
 
 if TYPE_CHECKING:
@@ -49,15 +50,26 @@ def neighbours(
 
 
 def without_strays(batches: Iterator[SampleBatch], policy: Policy) -> Iterator[SampleBatch]:
-    """Yield the samples; the entries of an archive without samples are dropped with a warning."""
+    """Yield the samples; entries without a key that are in none are dropped with a warning.
+
+    They are all of an archive without samples, or those in front of an entry that is cut, where a stream ends early.
+    """
+    name: str | None = None  # of the archive of the last sample
     for batch in batches:
         if batch.key is not None:
+            name = batch.source.name
             yield batch
         else:
             for sample in batch:
                 sample.complete()
-                what = f"no sample found; {len(sample.entries)} entries without a key are left out"
-                policy.warn(f"{sample.source.name}: {what}")
+                count = len(sample.entries)
+                entries = f"{plural(count, 'entry')} without a key {'is' if count == 1 else 'are'} left out"
+                words = (
+                    f"{entries}, behind the last sample"
+                    if sample.source.name == name
+                    else f"no sample found; {entries}"
+                )
+                policy.warn(f"{sample.source.name}: {words}")
 
 
 class Keys:

@@ -700,3 +700,11 @@ def test_temporary_space_is_where_it_was_asked_for(run: Run, archive: Archive, s
     ran = run("split", "pipe:cat in.tar", "-s", "20K", "-o", "no-%d.tar.gz", "--tmpdir", "none", exit=1)
     assert "none" in ran.lines[0]
     assert "No such file or directory" in ran.lines[0]
+
+
+def test_an_entry_without_key_before_an_entry_that_is_cut(run: Run) -> None:
+    """The sample before it is in a shard already when a stream turns out to be cut: what is left out is said."""
+    data = tar({"a.x": b"1", "README": b"2", "b.x": b"3" * 600})[:2600]
+    ran = run("split", "-", "-c", "1", "--allow", "truncated", "-o", "s-%d.tar", stdin=gzip.compress(data))
+    assert entries(Path("s-0.tar").read_bytes()) == [("a.x", b"1")]
+    assert ran.lines[1] == "tarkit: warning: stdin: 1 entry without a key is left out, behind the last sample"
