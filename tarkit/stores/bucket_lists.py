@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 
 import obstore
 
+from tarkit.stores.bucket_errors import raise_for
 from tarkit.stores.buckets import bucket_address, open_at
 from tarkit.stores.http import content, error_for_reply, send, succeeded
 from tarkit.stores.retry import list_pages
@@ -41,7 +42,10 @@ def _page(bucket: str, query: dict[str, str], options: StoreOptions, token: str)
     if not options.anonymous:
         # the slash between the address and the name of an object, here "", ends an unused parameter
         signing = options.replace(storage={**options.storage, "virtual_hosted_style_request": "true"})
-        address = obstore.sign(open_at(bucket, signing, f"{address}&x-id="), "GET", "", _VALID)
+        try:
+            address = obstore.sign(open_at(bucket, signing, f"{address}&x-id="), "GET", "", _VALID)
+        except BaseException as error:
+            raise_for(name, error, options)
     reply = send(options, "GET", address, {}, name=name)
     if not succeeded(reply):
         reply.close()

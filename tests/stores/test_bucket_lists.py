@@ -12,6 +12,9 @@ import pytest
 
 pytest.importorskip("obstore")
 
+import obstore
+from obstore.exceptions import GenericError
+
 import tarkit
 from tarkit.errors import TarkitError
 from tarkit.stores import connect, listing
@@ -123,6 +126,17 @@ def test_what_follows_may_not_be_asked_for(s3: S3Server) -> None:
     assert not damaged_list(s3, "s3", lambda page, request, data: 403 if "X-Amz-Signature" in request.query else data)
     said = damaged_list(s3, "s3", lambda page, request, data: HTML if page == 2 else 403 if page > 3 else data)
     assert "permission denied" in said
+
+
+def test_keys_that_are_gone_before_the_end(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a profile are asked for again when they are old: one line says that there are none."""
+
+    def fail(*words: object) -> str:
+        raise GenericError("Generic S3 error: External AWS credential provider: TarkitError: no more keys")
+
+    monkeypatch.setattr(obstore, "sign", fail)
+    with pytest.raises(TarkitError, match=r"^s3://list\d+/: no more keys"):
+        list(connect.list_objects(put(s3, "a")))
 
 
 def test_a_server_that_answers_with_pages_alone(server: HttpServer) -> None:
