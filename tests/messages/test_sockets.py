@@ -389,7 +389,7 @@ def test_restarts(start: Processes, here: Path) -> None:
 
 def test_receiver_dies(start: Processes, here: Path) -> None:
     """Where a receiver dies before the end, the sender fails: what it has not read is lost."""
-    make("a.tar", range(100), 1_000_000)
+    make("a.tar", range(40), 1_000_000)
     number = free_port()
     reader, writer = os.pipe()  # nobody reads: the receiver is slow
     receiver = start("cat", f"zpull://127.0.0.1:{number}?queue=5", "-o", f"/dev/fd/{writer}", pass_fds=(writer,))
@@ -407,7 +407,7 @@ def test_receiver_dies(start: Processes, here: Path) -> None:
 @each_row("sends,receives", [("zpush", "zpull"), ("zrpush", "zrpull"), ("zpub", "zsub")])
 def test_one_of_two_receivers_dies(sends: str, receives: str, here: Path) -> None:
     """Where one of several receivers dies, the others learn of it too: there is no end for them."""
-    make("a.tar", range(100), 1_000_000)
+    make("a.tar", range(40), 1_000_000)
     processes, here, (first, second) = Processes(), Path.cwd(), (free_port(), free_port())
     if sends == "zpush":
         output, inputs = f"127.0.0.1:{first},127.0.0.1:{second}?queue=2", [first, second]
@@ -486,7 +486,7 @@ def test_second_receiver(start: Processes, run: Run, data: Any, monkeypatch: pyt
 
 def test_stopped_receiver(start: Processes, here: Path) -> None:
     """A receiver that does not read any more: the sender waits, up to its time-out."""
-    make("a.tar", range(100), 1_000_000)
+    make("a.tar", range(40), 1_000_000)
     place = f"127.0.0.1:{free_port()}"
     once = f"mkdir {os.getcwd()}/once 2>/dev/null && kill -STOP $PPID; true"
     receiver = start("proc", "-p", "1", "-c", once, f"zpull://{place}?queue=2", "-o", "b.tar")
