@@ -99,6 +99,7 @@ class Packer:
             directory, base = os.path.split(self._names[0])
             self._journal = Journal(os.path.join(directory, f".{short_name(base)}.0.part"))
         self._entries: dict[str, JournalEntry] = {}
+        self._alone = False  # whether this process writes all shards
         self._posted_again = 0  # shards that were kept, for which the command runs
         # of each shard the bytes of content that are written by now; all processes write to this memory
         self._contents = memoryview(mmap(-1, 8 * max(1, len(self._names)))).cast("q")
@@ -156,6 +157,7 @@ class Packer:
     def _results(self) -> Generator[Packed]:
         """Write the shards in processes; yield their results."""
         processes, share = workers(self._options, self._plan.shards)
+        self._alone = processes == 1
         numbers = range(len(self._names))
         shares = (numbers[start : start + share] for start in numbers[::share])
         how: Any = {"share": 1, "pulse": _PULSE, "patience": UPLOADS if self._remote else PATIENCE}
@@ -196,10 +198,12 @@ class Packer:
         settings = f"{options.mtime} {options.output.codec}"
         ended: deque[Packed] = deque()  # shards that are being completed
         ready: list[Packed] = []
+        # at once in one process: after an error the writer removes the uploads that were not reported
+        report = self._complete if self._alone else ready.append
 
         def complete(shard: Shard, _: str) -> None:
             packed = ended.popleft()
-            ready.append(packed._replace(shard=packed.planned.written(shard.size, shard.stored, shard.sha256)))
+            report(packed._replace(shard=packed.planned.written(shard.size, shard.stored, shard.sha256)))
 
         names: Iterator[str] = iter(lambda: name, None)
         how = SeriesOptions(force=options.force)
@@ -219,7 +223,7 @@ class Packer:
                     writer.end()
                 else:
                     writer.settle()
-                    ready.append(packed)
+                    report(packed)
                 yield from ready
                 ready.clear()
             writer.close(samples)
