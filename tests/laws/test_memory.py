@@ -133,38 +133,72 @@ def many(count: int, size: int, name: bytes = b"%06d.x") -> str:
     return "cat many.tar"
 
 
-def test_runs_of_large_samples(growth: Growth) -> None:
-    """Samples of a run are not read into memory where their keys are known, so that they are looked at one by one."""
-    many(100, 1_000_000)
-    assert growth("cat many.tar many.tar --allow repeated-key -o -") < LIMIT // 4
+SHUFFLED = (2_000_000 >> 10) + (5 << 10)  # KiB: --memory 2M, and the overhead
+LARGE = [  # a sample larger than memory: the command, and how much memory it may take
+    *(
+        (f"cat - -o - {options}", LIMIT // 4)  # copied, read ahead, or kept until its end is known
+        for options in (
+            "",
+            "--allow truncated",
+            "--shuffle 3 --seed 1",
+            "-p 2",
+            "--allow joined-sample",
+            "--compress lz4",
+        )
+    ),
+    ("split - -s 9M -o s-%d.tar -q", LIMIT // 4),  # written ahead
+    ("split - -s 9M --compress lz4 -o s-%d.tar -q", LIMIT // 4),  # an output that cannot be truncated: spooled
+    ("sort - --memory 2M --tmpdir . -r", SHUFFLED),
+    ("shuffle - --memory 2M --seed 1 --tmpdir .", SHUFFLED),
+    *((words, LIMIT // 4) for words in ("get b.bin -", "get b -", "get -f bin -", "extract - -C out")),
+]
 
 
-STREAMED = ["", "--allow truncated", "--shuffle 3 --seed 1", "-p 2", "--allow joined-sample", "--compress lz4"]
+@each_row(("words", "most"), LARGE)
+def test_a_large_sample(words: str, most: int, here: Path, growth: Growth) -> None:
+    """A sample larger than memory is written as it arrives, or goes to temporary space."""
+    assert growth(words, one(), SMALL) < most
+    assert len(list(Path().glob("s-*.tar"))) == 3 * words.startswith("split")
 
 
-@each_row("options", STREAMED)
-def test_cat_of_a_large_sample(options: str, here: Path, growth: Growth) -> None:
-    """A sample larger than memory is copied, read ahead, or kept until its end is known; a codec changes nothing."""
-    assert growth(f"cat - -o - {options}", one(), SMALL) < LIMIT // 4
+MANY = [  # the command, the number and size of the samples, constants, and how much memory it may take
+    *((f"split - {limit} -o s-%d.tar -q", (600, 40_000), SMALL, LIMIT // 4) for limit in ("-c 200", "-s 9M", "-n 3")),
+    *(
+        (f"{words} --memory 2M --tmpdir .", (200, 60_000), {}, SHUFFLED)  # several times as large as --memory
+        for words in (
+            "shuffle - --seed 1",
+            "shuffle many.tar --seed 1",
+            "shuffle - --seed 1 -c 100 -o s-%d.tar",
+            "sort -",
+            "sort many.tar",
+            "sort - -s x -t str -r",
+            "sort many.tar -s x -t str -r",
+            "sort - -c 100 -o s-%d.tar",
+        )
+    ),
+    # tiny samples, whose list alone is several times --memory
+    ("shuffle many.tar --memory 200K --seed 1 --tmpdir .", (4000, 0), {"tarkit.sorting.memory.LEAST": 0}, 4 << 10),
+    # fewer than 150 bytes for each entry
+    ("cat many.tar -o -", (15_000, 0), {}, 3 << 10),
+    ("cat - -o -", (15_000, 0), {}, 3 << 10),
+    # samples of a run are not read into memory where their keys are known, so that they are looked at one by one
+    ("cat many.tar many.tar --allow repeated-key -o -", (100, 1_000_000), {}, LIMIT // 4),
+]
+
+
+@each_row(("words", "samples", "limits", "most"), MANY)
+def test_many_samples(
+    words: str, samples: tuple[int, int], limits: Mapping[str, int], most: int, here: Path, growth: Growth
+) -> None:
+    """Memory does not depend on the number of samples, from a stream and from a file."""
+    producer = many(*samples)
+    assert growth(words, producer if words.split()[1] == "-" else ":", limits) < most
+    assert len(list(Path().glob("s-*.tar"))) == (3 if "split" in words else 2) * ("s-%d" in words)
 
 
 def test_windows_of_the_real_size(growth: Growth) -> None:
     """Memory is bounded with the constants that tarkit has."""
     assert growth("cat - -o - --allow truncated", one(60_000_000)) < LIMIT
-
-
-@each_row(("options", "shards"), [("-c 200", 3), ("-s 9M", 3), ("-n 3", 3)])
-def test_split_of_a_stream(options: str, shards: int, here: Path, growth: Growth) -> None:
-    """split by count, by size, and in equal parts, which spools all of the stream, has bounded memory."""
-    assert growth(f"split - {options} -o 's-%d.tar' -q", many(600, 40_000), SMALL) < LIMIT // 4
-    assert len(list(Path().glob("s-*.tar"))) == shards
-
-
-@each_row("options", ["-s 9M", "-s 9M --compress lz4"])
-def test_split_of_a_large_sample(options: str, here: Path, growth: Growth) -> None:
-    """A sample larger than a shard is written ahead or, if the output cannot be truncated, spooled."""
-    assert growth(f"split - {options} -o 's-%d.tar' -q", one(), SMALL) < LIMIT // 4
-    assert len(list(Path().glob("s-*.tar"))) == 3
 
 
 def test_create_of_a_large_file(growth: Growth) -> None:
@@ -178,13 +212,6 @@ def test_create_of_a_large_file(growth: Growth) -> None:
 def test_create_of_many(growth: Growth) -> None:
     """A long recipe is not kept: 10 000 lines, each of which would take more than 150 bytes."""
     assert growth("create - -o -", "seq 1000000 1010000 | sed 's/$/.txt text:x/'") < 1 << 10
-
-
-def test_cat_of_many_entries(growth: Growth) -> None:
-    """15 000 tiny entries, from a file and from a stream, take fewer than 150 bytes each."""
-    producer = many(15_000, 0)
-    assert growth("cat many.tar -o -") < 3 << 10
-    assert growth("cat - -o -", producer) < 3 << 10
 
 
 def test_a_large_sample_of_many_entries(growth: Growth) -> None:
@@ -218,24 +245,6 @@ def test_mix_of_many_samples(growth: Growth) -> None:
     assert growth("mix a.tar@2 'pipe:cat b.tar' --until all --seed 1 -q -o -") < 6 << 10
 
 
-SHUFFLED = (2_000_000 >> 10) + (5 << 10)  # KiB: --memory 2M, and the overhead
-
-
-@each_row("words", ["-", "many.tar", "- -c 100 -o s-%d.tar"])
-def test_shuffle_is_bounded(words: str, here: Path, growth: Growth) -> None:
-    """shuffle of samples several times as large as --memory, from a stream and from a file, stays within it."""
-    producer = many(200, 60_000)
-    assert growth(f"shuffle {words} --memory 2M --seed 1 --tmpdir .", producer if "-" in words else ":") < SHUFFLED
-
-
-def test_shuffle_of_many(growth: Growth) -> None:
-    """shuffle of tiny samples, whose list alone is several times --memory, stays within it."""
-    many(4000, 0)
-    assert (
-        growth("shuffle many.tar --memory 200K --seed 1 --tmpdir .", ":", {"tarkit.sorting.memory.LEAST": 0}) < 4 << 10
-    )
-
-
 @each_row("words", ["sort", "sort -s size -r"])
 def test_lists_are_compact(words: str, here: Path, growth: Growth) -> None:
     """A tiny sample of a file takes fewer than 64 bytes of memory until its turn comes."""
@@ -256,18 +265,6 @@ def test_sort_by_long_fields(growth: Growth) -> None:
     assert growth("sort many.tar -s x --memory 2M --tmpdir .") < SHUFFLED
 
 
-def test_shuffle_of_a_large_sample(growth: Growth) -> None:
-    """shuffle of a sample larger than memory has bounded memory."""
-    assert growth("shuffle - --memory 2M --seed 1 --tmpdir .", one(), SMALL) < SHUFFLED
-
-
-@each_row("words", ["-", "many.tar", "- -s x -t str -r", "many.tar -s x -t str -r", "- -c 100 -o s-%d.tar"])
-def test_sort_is_bounded(words: str, here: Path, growth: Growth) -> None:
-    """sort of samples several times as large as --memory, by key and by content, stays within it."""
-    producer = many(200, 60_000)
-    assert growth(f"sort {words} --memory 2M --tmpdir .", producer if "-" in words.split() else ":") < SHUFFLED
-
-
 def test_sort_of_scattered_samples(growth: Growth) -> None:
     """If every sample is in two parts, the lists of the gathered parts are bounded as well."""
     many(800, 0)
@@ -275,14 +272,3 @@ def test_sort_of_scattered_samples(growth: Growth) -> None:
     words = "sort two.tar --memory 100K --tmpdir . -s size --allow duplicate-entry -q"
     limits = {"tarkit.sorting.memory.LEAST": 0, "tarkit.spill.runs.BUFFER": 1 << 12}
     assert growth(words, ":", limits) < AHEAD + (1 << 10)
-
-
-def test_sort_of_a_large_sample(growth: Growth) -> None:
-    """sort of a sample larger than memory has bounded memory."""
-    assert growth("sort - --memory 2M --tmpdir . -r", one(), SMALL) < SHUFFLED
-
-
-@each_row("words", ["get b.bin -", "get b -", "get -f bin -", "extract - -C out --force"])
-def test_a_large_field_of_a_stream(words: str, here: Path, growth: Growth) -> None:
-    """A field larger than memory is written as it arrives."""
-    assert growth(words, one(), SMALL) < LIMIT // 4
