@@ -376,6 +376,14 @@ def test_a_sample_is_left_out_once_for_any_damage(seed: int) -> None:
         assert reading.dropped == len(there - kept)
 
 
+@each_row("kind", SOURCES)
+def test_an_entry_before_any_damage_is_an_entry(kind: str) -> None:
+    """An archive with one whole entry is one, though no other is whole, however often reading begins again."""
+    bad, long = b"x" * 512, with_field(member("././@LongLink", b"long\0"), 156, b"L")
+    data = member("a.x") + bad + long + bad + member("b.x", bytes(600))[:700]
+    assert [sample.key for sample in SampleReader(SOURCES[kind](data), Policy(allow=["all"]))] == [b"a"]
+
+
 @each_row("policy", ["skip", "allow"])
 def test_the_rest_that_is_left_out_is_named(policy: str) -> None:
     """Where no header follows the damage, a line says how many bytes are not read."""
