@@ -227,6 +227,16 @@ def test_a_field_with_the_name_of_the_key(shards: str) -> None:
     assert len(list(tarkit.loader("other.tar", select="x"))) == 1
 
 
+def test_a_buffer_that_begins_early(shards: str) -> None:
+    """With `initial` the first sample is one of so many, else one of all in the buffer."""
+    for initial, most in ((3, 5), (None, 29)):
+        loaders = [tarkit.loader("s-00.tar", shuffle=30, initial=initial, seed=seed) for seed in range(20)]
+        firsts = [int(next(iter(loader))["__key__"]) for loader in loaders]
+        assert max(firsts) <= most
+        assert len({*firsts}) > 2
+        assert initial is not None or max(firsts) > 15
+
+
 def test_a_length_that_is_not_known(shards: str) -> None:
     """It is a TypeError, as of an iterator, so that `list` works."""
     with pytest.raises(TypeError, match="the number of samples is known with"):
@@ -351,7 +361,7 @@ def test_two_iterations(shards: str) -> None:
 
 
 @each_row("before", [{}, {"interleave": 4}, {"interleave": 2, "shuffle": 50}])
-@each_row("behind", [{"interleave": 7}, {"shuffle": 20, "interleave": 2}])
+@each_row("behind", [{}, {"interleave": 7}, {"shuffle": 20, "interleave": 2}])
 def test_with_other_shards_in_parallel(shards: str, before: dict[str, Any], behind: dict[str, Any]) -> None:
     """Each remaining sample comes exactly once."""
     for stop in (1, 100, 359):
