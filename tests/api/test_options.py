@@ -10,12 +10,13 @@ import pytest
 
 import tarkit
 from tarkit.checking.check import CheckOptions
+from tarkit.errors import Usage
 from tarkit.export.table import TableOptions
 from tarkit.extraction.extract import ExtractOptions
 from tarkit.indexing.index import IndexOptions
 from tarkit.jobs.options import JobOptions
 from tarkit.mixing.mix import MixOptions
-from tarkit.options import Options
+from tarkit.options import OptionRow, Options
 from tarkit.packing.create import CreateOptions
 from tarkit.packing.options import ShardOptions
 from tarkit.pipeline.selection import ProblemOptions
@@ -24,6 +25,7 @@ from tarkit.proc.shell import RunCommand
 from tarkit.proc.step import SampleWork, WorkOptions
 from tarkit.shards.split import SplitOptions
 from tarkit.sorting.order import ShuffleOptions, SortOptions
+from tarkit.stores.store import StoreOptions
 from tarkit.views.inspect import StatsOptions
 from tests._tools import each_row
 
@@ -80,3 +82,41 @@ def test_an_unknown_option() -> None:
     """An option that does not exist is a TypeError."""
     with pytest.raises(TypeError, match="IndexOptions has no options other, some"):
         IndexOptions(some=1, other=2)  # type: ignore[call-arg]
+
+
+@each_row(
+    ("settings", "word", "value"),
+    [
+        ({}, "x", "x"),
+        ({"at_least": 1}, "12", 12),
+        ({"at_least": 1}, "0", "n=0: it is at least 1"),
+        ({"at_least": 1, "hint": "-n 5"}, "1M", "n='1M': a whole number is needed (-n 5)"),
+        ({"seconds": True}, "0.5", 0.5),
+        ({"seconds": True}, "0", "n=0.0: it is more than 0 seconds"),
+        ({"type": float}, "nan", "n=nan: it is a finite number"),
+        ({"choices": ("a", "b"), "aliases": {"c": "b"}}, "c", "b"),
+        ({"choices": ("a", "b"), "aliases": {"c": "b"}}, "d", "n='d': it is one of a, b"),
+        ({"choices": ("error", "skip"), "aliases": {"error": False, "skip": True}, "default": False}, "skip", True),
+        ({"split": True, "default": ()}, "a,b c", ["a", "b", "c"]),
+    ],
+)
+def test_words_of_the_command_line(settings: dict[str, Any], word: str, value: object) -> None:
+    """A row reads a word, and says what is wrong with it, as it does for a value of Python."""
+    row = OptionRow("Section", "--number", help="Help.", **settings)
+    found: object
+    try:
+        found = row.read("n", word)
+    except Usage as error:
+        found = str(error) + (f" ({error.hint})" if error.hint else "")
+    assert found == value
+
+
+def test_values_of_python() -> None:
+    """A value is checked in the same way, whether it is that of an argument or of `storage_options`."""
+    with pytest.raises(Usage, match=r"few=0: it is at least 1"):
+        OptionRow("Section", "--few", help="Help.", at_least=1).accept("few", 0)
+    with pytest.raises(TypeError, match=r"storage_options\['net_retries'\]='x': a whole number is needed, not str"):
+        StoreOptions(retries="x")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"storage_options\['anonymous'\]: bool is needed, not str"):
+        StoreOptions(anonymous="yes")  # type: ignore[arg-type]
+    assert StoreOptions(retries=1) == StoreOptions().replace(retries=1) != StoreOptions()
