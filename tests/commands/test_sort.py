@@ -32,6 +32,7 @@ def machine(way: str) -> Iterator[None]:
         patch.setattr(order, "OFTEN", 16)
         if way == "little":
             patch.setattr(memory, "LEAST", 1000)
+            patch.setattr(memory.MEMORY, "at_least", 1000)
             patch.setattr(memory, "memory_of_machine", lambda: (4 * 8000, 0))
         yield
 
@@ -408,6 +409,7 @@ def test_many_levels_of_runs(run: Run, archive: Archive, feed: Feed, monkeypatch
 
     monkeypatch.setattr(runs.SortedRuns, "_merge", merge_and_count)
     monkeypatch.setattr(memory, "LEAST", 1000)
+    monkeypatch.setattr(memory.MEMORY, "at_least", 1000)
     monkeypatch.setattr(memory, "memory_of_machine", lambda: (0, 0))
     monkeypatch.setattr(runs, "MOST_RUNS", 3)
     monkeypatch.setattr(runs, "BUFFER", 100)

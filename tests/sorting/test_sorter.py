@@ -48,6 +48,7 @@ def little_memory() -> Iterator[None]:
     with (
         mock.patch.object(memories, "LEAST", 1000),
         mock.patch.object(memories.MEMORY, "at_least", 1000),
+        mock.patch.object(memories.MEMORY, "at_least", 1000),
         mock.patch.object(memories, "memory_of_machine", return_value=(4 * 5000, 0)),
         mock.patch.object(spilled, "MOST_RUNS", 2),
         mock.patch.object(spilled, "BUFFER", 64),
