@@ -173,7 +173,9 @@ class Word(click.types.StringParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the value of a word."""
-        if self.row is None or not isinstance(value, str):
+        if self.row is None:
+            return super().convert(value, param, ctx)
+        if not isinstance(value, str):
             return value
         try:
             return self.row.read((param and param.name) or "", value)
