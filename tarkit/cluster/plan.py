@@ -117,8 +117,8 @@ def plan_ordering(data: Chain, policy: Policy) -> Ordering:
     keys_order = _by_key(order)
     joins = "joined-sample" in policy.allowed
     if order.gathers and several and joins and (after or not keys_order):
-        what = f"{spell('allow', 'joined-sample')} joins samples by their keys"
-        raise Usage(f"{what}: on a cluster that needs a sort by key, and no other fields or keys after it")
+        message = f"{spell('allow', 'joined-sample')} joins samples by their keys"
+        raise Usage(f"{message}: on a cluster that needs a sort by key, and no other fields or keys after it")
     if order.gathers and several and any(isinstance(step, Change) and step.fields.rekey is not None for step in after):
         raise _not_there(f"{spell('rekey')} after a sort of several inputs")
     repeats = "repeated-key" not in policy.allowed or (order.gathers and not renames)
@@ -161,8 +161,8 @@ def _by_key(order: Order) -> bool:
     return fields == ("__key__",) and key.type in ("auto", "str", "natural")
 
 
-def _not_there(what: str) -> Usage:
-    return Usage(f"{what}: this cannot be done on a cluster", f"run it without {spell('dask')}")
+def _not_there(message: str) -> Usage:
+    return Usage(f"{message}: this cannot be done on a cluster", f"run it without {spell('dask')}")
 
 
 def _portable(origin: Archives) -> Archives:

@@ -173,8 +173,8 @@ class OrderingPasses:
             last, first = span.last, following.first
             if last is not None and first is not None and last.key == first.key:
                 if self.ordering.joins:
-                    what = f"{show(first.key)}: two samples that would be joined are in two ranges of the order"
-                    raise Unsupported(what, f"run it without {spell('dask')}")
+                    message = f"{show(first.key)}: two samples that would be joined are in two ranges of the order"
+                    raise Unsupported(message, f"run it without {spell('dask')}")
                 self._refuse_neighbour(first._replace(before=last.input))
 
     def _compare_keys(self, group_table: Blob) -> None:
@@ -189,20 +189,20 @@ class OrderingPasses:
             if self.ordering.order.gathers and not self.ordering.after:
                 self._refuse_neighbour(place)
             name = self.locations[place.input].name
-            what = f"the key {show(place.key)} is also in {self.locations[place.before].name}"
-            policy.apply(Problem("repeated-key", name, place.start, what))
+            message = f"the key {show(place.key)} is also in {self.locations[place.before].name}"
+            policy.apply(Problem("repeated-key", name, place.start, message))
         if repeated > len(shown):
             policy.counts["repeated-key"] += repeated - len(shown)
 
     def _refuse_neighbour(self, place: KeyPlace) -> None:
         """Raise Problem for two samples of one key that would be neighbours, or parts of one sample."""
         key, hint = show(place.key), None
-        what = f"the sample before it in the output has the same key {key}"
+        message = f"the sample before it in the output has the same key {key}"
         if self.ordering.order.gathers and place.before != place.input:
-            what = f"the key {key} was in an earlier input"
+            message = f"the key {key} was in an earlier input"
             joins = f"{spell('allow', 'joined-sample')} joins them; "
             hint = f"{joins}else first tarkit cat --rekey '{{stem}}/{{key}}' ... | tarkit sort -"
-        problem = Problem("joined-sample", self.locations[place.input].name, place.start, what, hint)
+        problem = Problem("joined-sample", self.locations[place.input].name, place.start, message, hint)
         self.reports.policy.apply(problem)
 
     def _write(self, group_table: Blob) -> None:

@@ -224,8 +224,8 @@ class _Scattering:
             where = describe(item.locations)
             raise TarkitError(f"{where}: {item.samples} samples were counted, but {taken} read: an input has changed")
         if strays.samples and ordering.after:
-            what = "entries without a key, of which fields are chosen or names changed, are not sorted on a cluster"
-            raise Unsupported(f"{item.locations[0].name}: {what}", "run without a cluster")
+            words = "entries without a key, of which fields are chosen or names changed, are not sorted on a cluster"
+            raise Unsupported(f"{item.locations[0].name}: {words}", "run without a cluster")
         first = len(self.bounds) + 2  # section 0 has the entries without a key
         self.sections.complete(first)
         for part, record in by_key_part(self.keys, self.run.tmpdir):

@@ -89,8 +89,8 @@ class Spill:
             except FileNotFoundError:
                 raise TarkitError(f"{self.shown}: the spill was removed: the run has ended") from None
         elif not os.path.exists(self.path(MARK)):
-            what = f"{gethostname()} does not see the directory {self.place}, or it was removed"
-            raise TarkitError(what, f"{spell('spill')} needs a directory that all workers share, or a URL")
+            message = f"{gethostname()} does not see the directory {self.place}, or it was removed"
+            raise TarkitError(message, f"{spell('spill')} needs a directory that all workers share, or a URL")
 
     def path(self, name: str) -> str:
         """Return the path or URL of a file."""
@@ -158,8 +158,8 @@ class Spill:
 
     def changed(self, name: str, position: int) -> TarkitError:
         """Return the error for bytes that differ from those written."""
-        what = f"{self._shown(name)}: at {position}: the bytes of this block are not those that its writer wrote"
-        return TarkitError(what, "is the disk of the spill damaged? run the command again")
+        message = f"{self._shown(name)}: at {position}: the bytes of this block are not those that its writer wrote"
+        return TarkitError(message, "is the disk of the spill damaged? run the command again")
 
     def end(self) -> None:
         """End the run: tasks that still run complete no file from now on."""
@@ -211,8 +211,8 @@ class Spill:
 
     def _unreadable(self, name: str, error: OSError) -> TarkitError:
         if isinstance(error, FileNotFoundError):
-            what = f"{self._shown(name)}: this block of the spill is gone"
-            return TarkitError(what, "did someone, or a rule of the bucket, remove it? run the command again")
+            message = f"{self._shown(name)}: this block of the spill is gone"
+            return TarkitError(message, "did someone, or a rule of the bucket, remove it? run the command again")
         return TarkitError(f"{self._shown(name)}: this block of the spill cannot be read: {error.strerror}")
 
 

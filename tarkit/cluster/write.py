@@ -280,8 +280,8 @@ def _claim(item: WriteItem, output: Output, spill: Spill) -> None:
         return
     for name in () if item.replace else item.names:
         if is_there(name, output.location.options):
-            what = "another process has created this shard since the run began"
-            raise TarkitError(f"{public_name(name)}: {what}", f"{spell('force')} replaces it")
+            words = "another process has created this shard since the run began"
+            raise TarkitError(f"{public_name(name)}: {words}", f"{spell('force')} replaces it")
     spill.put(claim, b"1")
 
 

@@ -52,11 +52,11 @@ def run_pickled(data: bytes) -> Any:
     """
     version, python, task = pickle.loads(data)
     if version != TARKIT_VERSION:
-        what = f"{_place()} has tarkit {TARKIT_VERSION}, and this is {version}"
-        raise WorkerMismatch(what, f"there: pip install tarkit=={version}")
+        message = f"{_place()} has tarkit {TARKIT_VERSION}, and this is {version}"
+        raise WorkerMismatch(message, f"there: pip install tarkit=={version}")
     if python not in (None, PYTHON_VERSION):
-        what = f"{_place()} has Python {PYTHON_VERSION}, and this is {python}: it cannot read the function"
-        raise WorkerMismatch(what, "the same Python there and here, or command lines in place of a function")
+        message = f"{_place()} has Python {PYTHON_VERSION}, and this is {python}: it cannot read the function"
+        raise WorkerMismatch(message, "the same Python there and here, or command lines in place of a function")
     function, arguments = pickle.loads(task)
     return function(*arguments)
 

@@ -145,8 +145,8 @@ class JobOptions(Options):
             return slice(None)
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", word)
         if match is None or int(match[1]) >= int(match[2]):
-            what = f"{spell('shard_index')} {show(word)}: expected K/N, where K is from 0 to N-1"
-            raise Usage(what, "for example 0/16")
+            message = f"{spell('shard_index')} {show(word)}: expected K/N, where K is from 0 to N-1"
+            raise Usage(message, "for example 0/16")
         return slice(int(match[1]), None, int(match[2]))
 
     def open_journal(self, run: Run) -> JobJournal | None:

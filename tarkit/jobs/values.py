@@ -129,8 +129,8 @@ def fill(word: str, value: Value) -> str:
             return _part(placeholder, value)
         if len(piece) > 1 and (".." in piece or "," in piece):
             return piece
-        what = f"unknown placeholder {piece}" if len(piece) > 1 else "unmatched or nested braces"
-        raise Usage(f"{show(word)}: {what}", f"there are {PLACEHOLDERS}; {{{{ and }}}} are braces")
+        words = f"unknown placeholder {piece}" if len(piece) > 1 else "unmatched or nested braces"
+        raise Usage(f"{show(word)}: {words}", f"there are {PLACEHOLDERS}; {{{{ and }}}} are braces")
 
     return _PIECES.sub(filled, word) if "{" in word or "}" in word else word
 

@@ -140,8 +140,8 @@ class MixOptions(Options):
     def check(self) -> None:
         """Raise Usage for a mix without an end."""
         if self.repeat and self.until == "first":
-            what = f"{spell('repeat')} cannot be used with {spell('until', 'first')}"
-            raise Usage(f"{what}: it reads a source again after its end")
+            message = f"{spell('repeat')} cannot be used with {spell('until', 'first')}"
+            raise Usage(f"{message}: it reads a source again after its end")
         if self.repeat and self.until is None and self.total is None:
             hint = f"use {spell('total', 'N')}, or {spell('until', 'all')} to end when each source was read once"
             raise Usage(f"{spell('repeat')} has no end", hint)

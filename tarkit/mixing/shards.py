@@ -45,8 +45,8 @@ def _shards(path: str, seed: int, tell: Callable[[str], None], warn: Callable[[s
     for spec in read_spec(path, warn).sources:
         for name, value in vars(_ORDINARY).items():
             if name not in _LISTED and getattr(spec, name) != value:
-                what = f"{path}: {spec.name}: `{name}` concerns samples, and only shards are listed here"
-                raise Usage(what, f"use the command mix: tarkit mix {path} -o OUT")
+                message = f"{path}: {spec.name}: `{name}` concerns samples, and only shards are listed here"
+                raise Usage(message, f"use the command mix: tarkit mix {path} -o OUT")
         locations = locate(spec, tell)
         if spec.choose > len(locations):
             raise Usage(f"{spec.name}: choose {spec.choose} of {len(locations)} shards")

@@ -66,8 +66,8 @@ def load(path: str, options: StoreOptions | None = None) -> Any:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else path
-        what = getattr(error, "problem", None) or " ".join(str(error).split())
-        raise TarkitError(f"{where}: invalid YAML: {what}") from None
+        words = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise TarkitError(f"{where}: invalid YAML: {words}") from None
 
 
 def _loader(yaml: Any) -> Any:
@@ -77,8 +77,8 @@ def _loader(yaml: Any) -> Any:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and keys.count(key.value) > 1:
-                what = f"{show(key.value)} occurs twice"
-                raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
+                message = f"{show(key.value)} occurs twice"
+                raise yaml.constructor.ConstructorError(None, None, message, key.start_mark)
         return yaml.SafeLoader.construct_mapping(self, node, deep)
 
     return type("Loader", (yaml.SafeLoader,), {"construct_mapping": construct_mapping})
@@ -139,9 +139,9 @@ class SpecNode:
         """Return the position of a part."""
         return SpecNode(self.path, [*self.where, part])
 
-    def error(self, what: str, hint: str | None = None) -> TarkitError:
+    def error(self, message: str, hint: str | None = None) -> TarkitError:
         """Return an error with this position."""
-        return self.kind(": ".join([self.path, *self.where, what]), hint)
+        return self.kind(": ".join([self.path, *self.where, message]), hint)
 
     def read(self, mapping: dict[str, Any], key: str, default: Any = None) -> Any:
         """Return the value of a key; raise the error that it has another."""
@@ -182,10 +182,10 @@ class SpecNode:
             from difflib import get_close_matches
 
             close = get_close_matches(str(key), keys, 1, 0.75)
-            what = f"unknown key {show(str(key))}" + (f"; did you mean {show(close[0])}?" if close else "")
+            message = f"unknown key {show(str(key))}" + (f"; did you mean {show(close[0])}?" if close else "")
             if warn is None:
-                raise self.error(what, "proc converts" if key == "convert" else f"known keys: {', '.join(keys)}")
-            warn(str(self.error(what)))
+                raise self.error(message, "proc converts" if key == "convert" else f"known keys: {', '.join(keys)}")
+            warn(str(self.error(message)))
 
 
 SUFFIXES = (".yaml", ".yml", ".json")

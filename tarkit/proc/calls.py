@@ -240,9 +240,9 @@ def _exact(encode: Encode, raw: dict[str, bytes], field: str, value: Any) -> byt
         from tarkit.media.coding import is_lossy
 
         if is_lossy(field, value):
-            what = f"field {show(field)} would be compressed with a loss, and the loader would decode that"
+            message = f"field {show(field)} would be compressed with a loss, and the loader would decode that"
             hint = f"a name such as 'png' or 'npy' keeps all; decode={{{field!r}: function}} of the loader changes it"
-            raise TarkitError(what, hint)
+            raise TarkitError(message, hint)
     return data
 
 
@@ -317,9 +317,9 @@ def _plain(field: str, value: Any) -> bytes:
             return value.encode()
         except UnicodeEncodeError as error:
             raise WorkFailed(f"field {show(field)}: {error}") from None
-    what = f"field {show(field)} is {type_with_article(value)}, not bytes or str"
+    message = f"field {show(field)} is {type_with_article(value)}, not bytes or str"
     raise WorkFailed(
-        what if value is None else f"{what}; {spell('decode')} encodes other values by the name of the field"
+        message if value is None else f"{message}; {spell('decode')} encodes other values by the name of the field"
     )
 
 

@@ -159,8 +159,8 @@ class Job:
                 continue
             content = by_name.get(entry.link, entry) if entry.type == block.HARD_LINK else entry
             if content.type not in block.FILES:
-                what = _KINDS.get(entry.type, "no regular file")
-                raise WorkFailed(f"has {show(entry.name)}, {what}, which has no content to work on")
+                words = _KINDS.get(entry.type, "no regular file")
+                raise WorkFailed(f"has {show(entry.name)}, {words}, which has no content to work on")
             by_name[entry.name] = content
             data = self.piece(content.data, content.data + content.size)
             yield InputField(entry.name[skip:], entry, content, sample.source, data)

@@ -131,9 +131,9 @@ def with_field(sample: TarSample, field: bytes, data: bytes) -> TarSample:
     """Return the sample with one more field at its end, in place of one of that name."""
     name = (sample.key or b"") + b"." + field
     if 0 in name:
-        what = f"the key {show(sample.key or b'')} contains a NUL, so the field {show(field)} cannot be added"
+        message = f"the key {show(sample.key or b'')} contains a NUL, so the field {show(field)} cannot be added"
         hint = f"{spell_open('skip', 'unsafe-name')} leaves such samples out"
-        raise Problem("unsafe-name", sample.source.name, sample.start, what, hint)
+        raise Problem("unsafe-name", sample.source.name, sample.start, message, hint)
     made = Assembly(sample.source, sample.start)
     for entry in sample.entries:
         if entry.name != name:
@@ -145,8 +145,8 @@ def with_field(sample: TarSample, field: bytes, data: bytes) -> TarSample:
 def check_key(key: bytes) -> None:
     """Raise WorkFailed unless `key` is a valid key."""
     if b"\0" in key or split_name(key + b".x") != (key, b"x"):
-        what = "a key is not empty and has no dot after its last slash"
-        raise WorkFailed(f"gave the invalid key {show(key)}: {what}")
+        words = "a key is not empty and has no dot after its last slash"
+        raise WorkFailed(f"gave the invalid key {show(key)}: {words}")
     if not is_safe(key):
         raise WorkFailed(f"gave the key {show(key)}, which is absolute or contains '..'")
 

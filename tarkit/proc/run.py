@@ -47,8 +47,8 @@ def number_jobs(samples: Iterator[TarSample], policy: Policy, tmpdir: str | None
         sparse = None if passes else next((entry for entry in sample.raw if entry[-1] >= 0), None)
         if sparse is not None:
             name, start, *_ = sparse
-            what = f"{show(name)} is a sparse file, whose content is not in one piece"
-            if policy.apply(Problem("sparse-entry", sample.source.name, start, what)) == "drop":
+            message = f"{show(name)} is a sparse file, whose content is not in one piece"
+            if policy.apply(Problem("sparse-entry", sample.source.name, start, message)) == "drop":
                 continue
             passes = True
         yield Job(-1 if passes else index, keep(sample), passes)
@@ -203,8 +203,8 @@ class SampleRun:
 
     def _check_limit(self, spare: int) -> None:
         if self.limit is not None and self.limit.exceeded(self.failed, self.done, spare):
-            what = f"{self.failed} of {self.done} samples failed"
-            raise TarkitError(f"{what}, more than {spell('max_errors')} allows")
+            message = f"{self.failed} of {self.done} samples failed"
+            raise TarkitError(f"{message}, more than {spell('max_errors')} allows")
 
     def _distinct(self, sample: TarSample, job: Job) -> bool:
         """Whether no earlier sample, other than the one before it, got its key from what was run."""
@@ -212,9 +212,9 @@ class SampleRun:
         self._renamed = self._renamed or key != job.key
         if not self._keys.add(key) or not self._renamed or key == self._last:
             return True
-        what = f"{show(job.key)} gave the key {show(key)}, which was given before"
+        message = f"{show(job.key)} gave the key {show(key)}, which was given before"
         hint = "each sample needs a key of its own"
-        good = self.policy.apply(Problem("scattered-sample", job.shard, None, what, hint)) == "keep"
+        good = self.policy.apply(Problem("scattered-sample", job.shard, None, message, hint)) == "keep"
         if good:
             self.policy.scattered.add(hash(key))
         return good

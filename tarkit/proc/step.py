@@ -132,8 +132,8 @@ class SampleWork(Options, Step):
         self._limit = None if self.max_errors is None else parse_limit(str(self.max_errors))
         goes_on = self._limit is not None or self.rejects is not None
         if self.on_error == "error" and goes_on:
-            what = f"{spell('on_error', 'error')} cannot be used with {spell('max_errors')} or {spell('rejects')}"
-            raise Usage(f"{what}: it ends at the first failure")
+            message = f"{spell('on_error', 'error')} cannot be used with {spell('max_errors')} or {spell('rejects')}"
+            raise Usage(f"{message}: it ends at the first failure")
         self._on_error: OnError = self.on_error or ("skip" if goes_on else "error")
         if self.rejects is not None and self.rejects.location.kind == "stdout":
             raise Usage(f"{spell('rejects')} needs a file: stdout is the output")

@@ -337,9 +337,9 @@ def _content(path: bytes, owner: object, room: int) -> Content:
     name = path.rpartition(b"/")[2]
     kind = os.lstat(path).st_mode
     if not stat.S_ISREG(kind):
-        what = next((words for test, words in _KINDS if test(kind)), "not a regular file")
+        words = next((words for test, words in _KINDS if test(kind)), "not a regular file")
         hint = ": copy its target instead" if stat.S_ISLNK(kind) else ""
-        raise WorkFailed(f"left {show(name)}, which is {what}{hint}")
+        raise WorkFailed(f"left {show(name)}, which is {words}{hint}")
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
