@@ -147,6 +147,11 @@ class Stats:
             sink.write(self.page().encode("utf-8", "surrogateescape"))
 
 
+def _classes_row(section: str) -> Any:
+    help = "Names of numbered classes.  [default: classes.txt]"
+    return row(section, "--classes", metavar="FILE", role="file", help=help)
+
+
 class StatsOptions(Options):
     """The options of `tarkit.stats` and the command `stats`."""
 
@@ -154,9 +159,7 @@ class StatsOptions(Options):
     json: bool = row("Output", "--json", default=False, help="Print everything as one JSON object.")
     html: str | None = file_row("Output", "--html", "Write one self-contained page to FILE instead.")
     by: str | None = row("Stats", "--by", metavar="FIELD", help="Count classes too: the values of cls, or json.label.")
-    classes: ClassNames = row(
-        "Stats", "--classes", metavar="FILE", role="file", help="Names of numbered classes.  [default: classes.txt]"
-    )
+    classes: ClassNames = _classes_row("Stats")
     world: int | None = row(
         "Stats", "--world", at_least=1, metavar="W", help="Samples that each of W training nodes would get."
     )
@@ -200,9 +203,7 @@ class ShowOptions(Options):
         help="Write a page with pictures, search and histograms to FILE.",
     )
     by: str | None = row("Show", "--by", metavar="FIELD", help="The class, for --html and --images: cls, json.label.")
-    classes: str | None = row(
-        "Show", "--classes", metavar="FILE", role="file", help="Names of numbered classes.  [default: classes.txt]"
-    )
+    classes: str | None = _classes_row("Show")
 
     def check(self) -> None:
         """Raise Usage for options that do not go together."""
