@@ -95,8 +95,8 @@ def check(
     run = current()
     chosen = options()
     if chosen.fix is not None and "tarkit.dask" in click.get_current_context().meta:
-        what = "--fix OUT reads one input after the other: it cannot be used with --dask"
-        raise Usage(what, "--fix 'out/{stem}.tar' can")
+        message = "--fix OUT reads one input after the other: it cannot be used with --dask"
+        raise Usage(message, "--fix 'out/{stem}.tar' can")
     locations = shared.in_format(_locations(run, words, files_from, null, chosen.manifest), source_format)
     others = None
     if chosen.same_as:

@@ -67,5 +67,5 @@ def _verify(run: ConsoleRun, indexes: ShardIndexes) -> None:
     run.facts["faults"] = faults
     run.finish()
     if faults:
-        what = f"{plural(faults, 'fault')} in the indexes of {len(indexes.locations)} shards"
-        raise TarkitError(what, "tarkit index without --verify makes new ones")
+        message = f"{plural(faults, 'fault')} in the indexes of {len(indexes.locations)} shards"
+        raise TarkitError(message, "tarkit index without --verify makes new ones")

@@ -75,15 +75,15 @@ def map_to_entries(item: object, split: Split, encode_value: EncodeValue) -> Tar
     return TarEntries(raw, b"".join(pieces))
 
 
-def _bytes(what: str, name: object) -> bytes:
+def _bytes(role: str, name: object) -> bytes:
     if isinstance(name, bytes):
         return name
     if not isinstance(name, str):
-        raise MalformedMap(f"the {what} is {_kind(name)}, not text or bytes")
+        raise MalformedMap(f"the {role} is {_kind(name)}, not text or bytes")
     try:
         return name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise MalformedMap(f"the {what} {show(name)} is no Unicode text") from None
+        raise MalformedMap(f"the {role} {show(name)} is no Unicode text") from None
 
 
 def _encoded(key: bytes, field: bytes, value: object, encode_value: EncodeValue) -> bytes:
@@ -95,8 +95,8 @@ def _encoded(key: bytes, field: bytes, value: object, encode_value: EncodeValue)
     except TarkitError as error:
         raise MalformedMap(f"the sample {show(key)}: {error}", error.hint) from None
     except Exception as error:
-        what = f"the sample {show(key)}: the field {show(field)} is {_kind(value)}, which has no encoding there"
-        raise MalformedMap(what, "bytes are taken as they are, text is UTF-8, a list or map is for .json") from error
+        message = f"the sample {show(key)}: the field {show(field)} is {_kind(value)}, which has no encoding there"
+        raise MalformedMap(message, "bytes are taken as they are, text is UTF-8, a list or map is for .json") from error
 
 
 def _kind(value: object) -> str:
@@ -132,12 +132,12 @@ class IncompleteMap(Exception):
     """A sequence ends inside an item."""
 
 
-def load_encoding(form: str, what: str, extra: str | None = None) -> Encoding:
-    """Return the functions of a format; `what` needs them, which is part of `extra`. Raises MissingLibrary."""
+def load_encoding(form: str, purpose: str, extra: str | None = None) -> Encoding:
+    """Return the functions of a format; `purpose` needs them, which is part of `extra`. Raises MissingLibrary."""
     library = MESSAGES[form].library
     if form == "cbors":
-        return Encoding(load_library("cbor2", what, library, extra or "cbor").dumps, _unpack_cbor)
-    return Encoding(load_library("msgpack", what, library, extra or form).packb, _unpack_msgpack)
+        return Encoding(load_library("cbor2", purpose, library, extra or "cbor").dumps, _unpack_cbor)
+    return Encoding(load_library("msgpack", purpose, library, extra or form).packb, _unpack_msgpack)
 
 
 def _too_large() -> MalformedMap:

@@ -58,8 +58,8 @@ class MapArchive(GeneratedArchive):
                 self.count, last = self.count + 1, key
                 yield archive
         except MalformedMap as error:
-            what = f"sample {self.count + 1}{self.whole} cannot be read: {error}"
-            raise Problem("bad-data", self.name, None, what, error.hint) from None
+            message = f"sample {self.count + 1}{self.whole} cannot be read: {error}"
+            raise Problem("bad-data", self.name, None, message, error.hint) from None
 
 
 class MessageReader(MapArchive):
@@ -85,5 +85,5 @@ class MessageReader(MapArchive):
             for item in self._unpack(self.reader.read):
                 yield (item,)
         except IncompleteMap:
-            what = f"{self._title} ends inside sample {self.count + 1}"
-            raise Problem("truncated", self.name, None, what, CUT) from None
+            message = f"{self._title} ends inside sample {self.count + 1}"
+            raise Problem("truncated", self.name, None, message, CUT) from None

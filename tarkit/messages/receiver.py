@@ -54,17 +54,17 @@ class SocketReader(MapArchive):
         behind = [self._behind, *map(self._is_behind, self._sockets.links)]
         self._sockets.stop()
         if self._address.ends and self._sockets.peers > self._ended:
-            what = (
+            message = (
                 "a sender has connected after the end of the others, while this socket was closed: its samples are lost"
             )
-            raise self._truncated(what, "senders=2 waits for the end of 2 senders")
+            raise self._truncated(message, "senders=2 waits for the end of 2 senders")
         if any(behind):
-            what = f"a sample came behind the end of its sender, after {self.count} samples"
-            raise self._truncated(what, "see what sends: an end frame is its last one")
+            message = f"a sample came behind the end of its sender, after {self.count} samples"
+            raise self._truncated(message, "see what sends: an end frame is its last one")
         self._sockets.close()
 
-    def _truncated(self, what: str, hint: str) -> Problem:
-        return Problem("truncated", self.name, None, what, hint)
+    def _truncated(self, detail: str, hint: str) -> Problem:
+        return Problem("truncated", self.name, None, detail, hint)
 
     def maps(self) -> Iterator[tuple[object] | None]:
         """Yield the maps up to the end, and None before it waits.
@@ -89,13 +89,13 @@ class SocketReader(MapArchive):
             yield None
             if sockets.departed and address.ends and any(link.departed > link.ended for link in sockets.links):
                 if not self._comes():
-                    what = f"a sender has closed its connection before the end of its samples{self._so_far()}"
-                    raise self._truncated(what, "see what it printed, and run both again")
+                    message = f"a sender has closed its connection before the end of its samples{self._so_far()}"
+                    raise self._truncated(message, "see what it printed, and run both again")
                 continue
             remaining = None if address.timeout is None else address.timeout - (monotonic() - since)
             if not sockets.wait(remaining if remaining is None else max(remaining, 0)) and remaining is not None:
-                what = f"no sample came for {address.timeout:g} s{self._so_far()}"
-                raise self._truncated(what, "do the senders run, with this address?")
+                message = f"no sample came for {address.timeout:g} s{self._so_far()}"
+                raise self._truncated(message, "do the senders run, with this address?")
 
     def _is_end(self) -> bool:
         """Return whether the end of each sender has come; then they have closed their connections, or had the time to.

@@ -105,8 +105,8 @@ class SocketSink(WriteOnlySink):
             if self._look(allowed) and not any(link.joined > link.departed for link in self._sockets.links):
                 return turns[0]  # all have left, as they may
 
-    def _too_long(self, what: str) -> TarkitError:
-        text = f"{self.name}: {what} {self._address.timeout:g} s"
+    def _too_long(self, words: str) -> TarkitError:
+        text = f"{self.name}: {words} {self._address.timeout:g} s"
         return TarkitError(text, "do the receivers run, with this address?")
 
     def _await_receivers(self) -> None:
@@ -129,8 +129,8 @@ class SocketSink(WriteOnlySink):
         return departed
 
     def _receiver_left(self) -> TarkitError:
-        what = "a receiver has closed its connection before the end: samples that were sent to it may be lost"
-        return TarkitError(f"{self.name}: {what}", "see what it printed, and run all again")
+        words = "a receiver has closed its connection before the end: samples that were sent to it may be lost"
+        return TarkitError(f"{self.name}: {words}", "see what it printed, and run all again")
 
     def _end_one_by_one(self) -> None:
         """Send an end frame to each receiver in turn, which then closes its connection."""

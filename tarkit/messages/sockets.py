@@ -142,8 +142,8 @@ def _check_path(name: str, path: str, binds: bool, longest: int) -> None:
     """
     size = len(os.fsencode(path))
     if size > longest:
-        what = f"the path of a socket has at most {longest} bytes, and this one {size}"
-        raise TarkitError(f"{name}: {what}", "name it from the working directory, or in a shorter one, such as /tmp")
+        words = f"the path of a socket has at most {longest} bytes, and this one {size}"
+        raise TarkitError(f"{name}: {words}", "name it from the working directory, or in a shorter one, such as /tmp")
     try:
         mode = (os.lstat if binds else os.stat)(path).st_mode
     except OSError:
@@ -154,8 +154,8 @@ def _check_path(name: str, path: str, binds: bool, longest: int) -> None:
         with socket.socket(socket.AF_UNIX) as probe:
             probe.setblocking(False)
             if probe.connect_ex(path) not in (ECONNREFUSED, ENOENT):  # else the process that bound it has ended
-                what = "it cannot be bound: another process has bound it"
-                raise TarkitError(f"{name}: {what}", "name another path; if none has, remove the socket")
+                words = "it cannot be bound: another process has bound it"
+                raise TarkitError(f"{name}: {words}", "name another path; if none has, remove the socket")
 
 
 _delivering: list[Any] = []  # contexts; the end of one would wait
@@ -326,8 +326,8 @@ class Sockets:
             raise
         except zmq.ZMQError as error:
             self.close()
-            what = "bound" if address.binds else "connected to"
-            raise TarkitError(f"{address.name}: it cannot be {what}: {error.strerror}") from None
+            words = "bound" if address.binds else "connected to"
+            raise TarkitError(f"{address.name}: it cannot be {words}: {error.strerror}") from None
 
     @property
     def departed(self) -> int:

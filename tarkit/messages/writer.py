@@ -52,8 +52,8 @@ class MessageSink(EntrySink):
             raise self.refused(name, "a sparse file" if entry.sparse else kind_name(type_))
         parts = self._split(name)
         if parts is None:
-            what = f"{self.name}: {show(name)} belongs to no sample: {self.format} has samples alone"
-            raise Unsupported(what, "tarkit check --fix OUT drops such entries")
+            message = f"{self.name}: {show(name)} belongs to no sample: {self.format} has samples alone"
+            raise Unsupported(message, "tarkit check --fix OUT drops such entries")
         key, field = parts
         if not field or field.startswith((b".", b"__")):
             raise self.refused(name, "no name of a field is empty, or begins with a dot or two underscores")

@@ -174,9 +174,9 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions) ->
     output.refuse_terminal()
     output.check_time(chosen.mtime)
 
-    def missing(what: str) -> None:
+    def missing(message: str) -> None:
         run.facts["missing"] = run.facts.get("missing", 0) + 1
-        run.warn(f"{what}; its entry is left out")
+        run.warn(f"{message}; its entry is left out")
 
     written = [path for path in (run.report, chosen.depfile) if path is not None]
     taken = list(filter(None, [output.status(), *map(status_of, written)]))

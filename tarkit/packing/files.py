@@ -180,8 +180,8 @@ class ObjectFiles:
                 page: list[Listed] = []
                 for info in _without_marks(connect.list_objects(self.root, self._options), self._options):
                     if info.size is None:
-                        what = f"{public_name(info.url)}: the store does not say how long this object is"
-                        raise TarkitError(what, "download it")
+                        message = f"{public_name(info.url)}: the store does not say how long this object is"
+                        raise TarkitError(message, "download it")
                     name = info.url[len(self.root) :].encode("utf-8", "surrogateescape")
                     if b"\0" in name:
                         raise TarkitError(f"{public_name(self.root)}: {show(name)} is not the name of a file")

@@ -38,8 +38,8 @@ class Join:
         self._file, self.column = split_column(spec)
         self.name = file_label(self._file)
         if not self._file or not self.column:
-            what = f"{spell('join')} {show(spec)}: not TABLE:COLUMN"
-            raise Usage(what, "the column has the keys of samples, or file names")
+            message = f"{spell('join')} {show(spec)}: not TABLE:COLUMN"
+            raise Usage(message, "the column has the keys of samples, or file names")
         self.with_row = self.without_row = 0
         self.first = b""
         self._bases = bases
@@ -89,10 +89,10 @@ class Join:
 
     def no_row(self) -> TarkitError:
         """Return the error of a table that has no row for any sample."""
-        what = f"column {show(self.column)} begins with {show(self.example)}, keys with {show(self.first)}"
+        words = f"column {show(self.column)} begins with {show(self.example)}, keys with {show(self.first)}"
         ways = f"{spell('key', 'base')} looks up names without their directories, and {spell('rename', 'key')} "
         hint = None if self._bases else f"{ways}writes them so"
-        return TarkitError(f"{self.name}: no sample has a row: {what}", hint)
+        return TarkitError(f"{self.name}: no sample has a row: {words}", hint)
 
     def _records(self) -> Iterator[TableRow]:
         suffix = os.path.splitext(self.name)[1].lower()
@@ -160,8 +160,10 @@ def parse_label(word: str) -> LabelField:
     levels = [int(part) for part in rest if _LEVEL.fullmatch(part)]
     kinds = [part for part in rest if part in ("name", "number")]
     if not field or "/" in field or len(rest) > len(levels) + len(kinds) or len(levels) > 1 or len(kinds) > 1:
-        what = f"{spell('label_from_dir')} {show(word)}: not FIELD, FIELD:LEVEL or FIELD:LEVEL:name"
-        raise Usage(what, "for example cls, class.txt:name or cls:-1; LEVEL counts directories, from 1 or back from -1")
+        message = f"{spell('label_from_dir')} {show(word)}: not FIELD, FIELD:LEVEL or FIELD:LEVEL:name"
+        raise Usage(
+            message, "for example cls, class.txt:name or cls:-1; LEVEL counts directories, from 1 or back from -1"
+        )
     return LabelField(os.fsencode(field.removeprefix(".")), "name" in kinds, *levels)
 
 
@@ -169,8 +171,8 @@ def parse_labels(words: Sequence[str]) -> list[LabelField]:
     """Return the fields of --label-from-dir. Raises Usage for numbers of directories of two levels."""
     fields = [parse_label(word) for word in words]
     if len({field.level for field in fields if not field.by_name}) > 1:
-        what = f"{spell('label_from_dir')}: numbers of two levels would need two lists of classes"
-        raise Usage(what, "add the name of one of them: FIELD:LEVEL:name")
+        message = f"{spell('label_from_dir')}: numbers of two levels would need two lists of classes"
+        raise Usage(message, "add the name of one of them: FIELD:LEVEL:name")
     return fields
 
 
@@ -241,14 +243,14 @@ class Classes:
         if len(self._examples) > 1:
             shown = [show(self._examples[depth]) for depth in sorted(self._examples)]
             files = ", ".join(shown[:MIXED]) + (f" and {len(shown) - MIXED} more depths" if len(shown) > MIXED else "")
-            what = f"{spell('label_from_dir')}: directories of mixed depth: {files}"
+            message = f"{spell('label_from_dir')}: directories of mixed depth: {files}"
             others = f"{spell('match')} and {spell('exclude')} leave files out"
-            raise TarkitError(what, f"{self._innermost} takes the innermost directory, whatever its depth; {others}")
+            raise TarkitError(message, f"{self._innermost} takes the innermost directory, whatever its depth; {others}")
         if self._shallow is not None:
             level, name = self._shallow
             where = "" if abs(level) == 1 else f" at level {level}"
-            what = f"{show(name)} is in no directory that could be its class{where}"
-            raise TarkitError(what, f"{spell('match')} and {spell('exclude')} leave files out")
+            message = f"{show(name)} is in no directory that could be its class{where}"
+            raise TarkitError(message, f"{spell('match')} and {spell('exclude')} leave files out")
 
     def labels(self, key: bytes, labels: dict[int, bytes]) -> Iterator[PlannedFile]:
         """Yield the entries with the class; `key` is that of the sample's first entry, `labels` its directories."""

@@ -54,8 +54,8 @@ def find_templates(
         directory = ""
     elif not (directory.endswith("/") or os.path.isdir(directory)):
         option = spell("template")
-        what = f"with {spell('map')}, {option} is the directory of the shards: the map has their names"
-        raise Usage(what, f"for example {option} out/")
+        message = f"with {spell('map')}, {option} is the directory of the shards: the map has their names"
+        raise Usage(message, f"for example {option} out/")
     directory += "/" if directory and not directory.endswith("/") else ""
     try:
         category_map = categories.read(run, directory, storage=storage)
@@ -157,8 +157,8 @@ def next_shards(
     try:
         sizes = entries_of([path for shards in existing for _, path in shards], tmpdir, storage)
     except Problem as problem:
-        what = f"{spell('update')} reads the entries of each shard"
-        problem.hint = f"{what}: repair it with check --fix, or write it again"
+        words = f"{spell('update')} reads the entries of each shard"
+        problem.hint = f"{words}: repair it with check --fix, or write it again"
         raise
     return [shards[-1][0] + 1 if shards else 0 for shards in existing], sizes
 
@@ -171,8 +171,8 @@ def _refuse_compressed(template: ShardTemplate, storage: StoreOptions | None) ->
             and template.matches(path) is None
             and template.matches(path.rpartition(".")[0]) is not None
         ):
-            what = f"{path}: {spell('update')} cannot read a shard that was compressed"
-            raise TarkitError(what, "use the present names of the shards, or move it away")
+            message = f"{path}: {spell('update')} cannot read a shard that was compressed"
+            raise TarkitError(message, "use the present names of the shards, or move it away")
 
 
 def entries_of(shards: Sequence[str], tmpdir: str | None, storage: StoreOptions | None = None) -> dict[bytes, int]:

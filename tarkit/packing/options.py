@@ -214,8 +214,8 @@ class ShardOptions(Options):
         self._parse_samples()
         self._parse_division()
         if self.update and (self.force or self.resume):
-            what = f"{spell('update')} adds to existing shards: it cannot be used with"
-            raise Usage(f"{what} {spell('force')} or {spell('resume')}")
+            message = f"{spell('update')} adds to existing shards: it cannot be used with"
+            raise Usage(f"{message} {spell('force')} or {spell('resume')}")
 
     def _parse_samples(self) -> None:
         self.rule = parse_key(self.key, self.last_dot)

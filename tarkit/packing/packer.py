@@ -169,8 +169,8 @@ class Packer:
         post, planned, shard = self._options.post, packed.planned, packed.shard
         self._run.samples += planned.samples
         self.facts.update(entries=planned.files, missing=len(packed.skipped), kept=packed.kept)
-        for what in packed.skipped:
-            self._run.warn(what)
+        for message in packed.skipped:
+            self._run.warn(message)
         if shard is None:
             return
         self.done.append(shard)

@@ -167,8 +167,10 @@ def _fill(
         pack(batches, options.limits, dirs == "separate", plan)
     transform.close()
     if tree.files and keyless.count == tree.files and not plan.samples:
-        what = f"no file has a key, {show(keyless.first)} is the first of {tree.files}: there is no sample"
-        raise TarkitError(what, "a key ends at the first dot of a file name, which is not its first character: rename")
+        message = f"no file has a key, {show(keyless.first)} is the first of {tree.files}: there is no sample"
+        raise TarkitError(
+            message, "a key ends at the first dot of a file name, which is not its first character: rename"
+        )
 
 
 def _watch(run: Run, tree: Tree, batches: Iterator[PlannedBatch]) -> Iterator[PlannedBatch]:
@@ -225,16 +227,16 @@ def _divide(batches: Iterator[PlannedBatch], shards: int, even: bool, plan: Plan
 def _report(run: Run, plan: Plan, transform: SampleTransform) -> None:
     """Report the numbers of files and samples, and what readers of shards may not expect."""
     tree, rule, required = plan.tree, transform.rule, transform.required
-    for what, count in sorted(tree.skipped.items()):
-        run.tell(f"left out, {what}: {count}")
+    for words, count in sorted(tree.skipped.items()):
+        run.tell(f"left out, {words}: {count}")
     if tree.junk.count:
         run.tell(f"left out, files of file managers: {_shown(tree.junk)}; {spell('keep_junk')} packs them")
     if rule.unmatched:
-        what = f"{spell('key')}: names without a match, which are their own keys"
-        run.warn(f"{what}: {rule.unmatched} of {tree.files}")
+        words = f"{spell('key')}: names without a match, which are their own keys"
+        run.warn(f"{words}: {rule.unmatched} of {tree.files}")
     if transform.unmatched.count:
-        what = f"samples in no category, left out: {_shown(transform.unmatched)}"
-        run.warn(f"{what}; {spell('unmatched')} packs them")
+        words = f"samples in no category, left out: {_shown(transform.unmatched)}"
+        run.warn(f"{words}; {spell('unmatched')} packs them")
     if required is not None and required.lacking + required.others:
         counts = f"samples that lack a field: {required.lacking}; files of other fields: {required.others}"
         run.warn(f"{spell('require')}: {counts}")
@@ -242,22 +244,22 @@ def _report(run: Run, plan: Plan, transform: SampleTransform) -> None:
     _report_update(run, transform)
     if transform.parted.count:
         first = show(transform.parted.first)
-        what = f"readers would split {transform.parted.count} samples, {first} first: their entries have different"
-        run.warn(f"{what} paths; {spell('rename', 'key')} makes each one sample")
+        words = f"readers would split {transform.parted.count} samples, {first} first: their entries have different"
+        run.warn(f"{words} paths; {spell('rename', 'key')} makes each one sample")
     if transform.shared.count:
-        what = f"keys that readers find in several samples, perhaps in several shards: {_shown(transform.shared)}"
+        words = f"keys that readers find in several samples, perhaps in several shards: {_shown(transform.shared)}"
         more = "" if transform.rename == "key" else f"; {spell('rename', 'key')} names entries after their sample"
-        run.warn(what + more)
+        run.warn(words + more)
     if transform.keyless_out.count:
         run.warn(f"files without a key, left out since no sample goes with them: {_shown(transform.keyless_out)}")
     if plan.keyless.count:
-        what = f"names without a key, with no dot or a leading one: {_shown(plan.keyless)}"
-        run.warn(f"{what}; they are no samples, and go with the sample that follows")
+        words = f"names without a key, with no dot or a leading one: {_shown(plan.keyless)}"
+        run.warn(f"{words}; they are no samples, and go with the sample that follows")
     if (parts := plan.dotted.parts_of_names) is not None:
         fields, example = parts
-        what = f"fields with a dot, each in one sample only: {fields}, as in {show(example)}"
+        words = f"fields with a dot, each in one sample only: {fields}, as in {show(example)}"
         way = f"{spell('last_dot')} {spell('rename', 'key')}"
-        run.warn(f"{what}: they are probably parts of names; {way} ends keys at the last dot")
+        run.warn(f"{words}: they are probably parts of names; {way} ends keys at the last dot")
     run.facts["files"] = tree.files
     if tree.junk.count:
         run.facts["junk"] = tree.junk.count
@@ -278,11 +280,11 @@ def _report_update(run: Run, transform: SampleTransform) -> None:
         none = "" if transform.packed else "; there are no shards of this name"
         run.tell(f"{spell('update')}: samples that are in shards already: {transform.packed_samples}{none}")
         if transform.packed and not transform.packed_samples:
-            what = f"no file of the tree is in the shards; were they made with another {spell('rename')} or DIR?"
-            run.warn(f"{spell('update')}: {what}")
+            words = f"no file of the tree is in the shards; were they made with another {spell('rename')} or DIR?"
+            run.warn(f"{spell('update')}: {words}")
     if transform.changed.count:
-        what = f"files with another size than in the shards, which stay: {_shown(transform.changed)}"
-        run.warn(f"{spell('update')}: {what}")
+        words = f"files with another size than in the shards, which stay: {_shown(transform.changed)}"
+        run.warn(f"{spell('update')}: {words}")
 
 
 def _shown(names: CountedNames) -> str:

@@ -58,8 +58,8 @@ class Required:
         missing = [names for names in self.names if present.isdisjoint(names)]
         if missing and self.action != "keep":
             self.lacking += 1
-            what = " and no ".join(b"|".join(names).decode("utf-8", "backslashreplace") for names in missing)
-            self._tell(f"sample {show(key)} has no {what}")
+            words = " and no ".join(b"|".join(names).decode("utf-8", "backslashreplace") for names in missing)
+            self._tell(f"sample {show(key)} has no {words}")
         if self.action != "exclude":
             return files
         return None if missing else kept
@@ -70,14 +70,14 @@ class Required:
             return base.endswith(b"." + field_)
         return base.partition(b".")[2] == field_
 
-    def _tell(self, what: str) -> None:
+    def _tell(self, message: str) -> None:
         if self.action == "error":
             hint = f"{spell('on_missing', 'exclude')} leaves such samples out, warn and keep pack them"
-            raise TarkitError(f"{what} [missing-field]", hint)
+            raise TarkitError(f"{message} [missing-field]", hint)
         if self.action == "warn":
             self._shown += 1
             if self._shown <= SHOWN:
-                self.warn(what)
+                self.warn(message)
             elif self._shown == SHOWN + 1:
                 self.warn("more such samples are counted, but not named")
 

@@ -165,9 +165,9 @@ class SortKey:
         code = _CODES[type_](raw)
         if code is None:
             cut = show(raw[:_SHOWN]) + ("..." if len(raw) > _SHOWN else "")
-            what = f"the field {show(name.text)} of {show(view.sample.key or b'')} is {cut}, not a {_WORDS[type_]}"
+            words = f"the field {show(name.text)} of {show(view.sample.key or b'')} is {cut}, not a {_WORDS[type_]}"
             hint = f"{spell('type', 'auto')} takes all values: numbers first, by value, then text"
-            raise TarkitError(f"{view.sample.source.name}: at {view.sample.start}: {what}", hint)
+            raise TarkitError(f"{view.sample.source.name}: at {view.sample.start}: {words}", hint)
         return code
 
 

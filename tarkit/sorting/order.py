@@ -180,8 +180,8 @@ class SortOptions(Options):
         if not self.by:
             raise Usage(f"{spell('by')} names no field")
         if self.order_file is not None and (self.by != ("__key__",) or self.type != "auto" or self.reverse):
-            what = f"{spell('order_file')} cannot be used with {spell('by')}, {spell('type')} or {spell('reverse')}"
-            raise Usage(what)
+            message = f"{spell('order_file')} cannot be used with {spell('by')}, {spell('type')} or {spell('reverse')}"
+            raise Usage(message)
 
     def key(self, storage: StoreOptions | None = None) -> SortKey | OrderFile:
         """Return the key that ranks samples; `storage` has the options for the URL of a file."""

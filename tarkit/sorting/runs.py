@@ -53,8 +53,8 @@ class Runs(SortedRuns):
         """Write the records in memory to a run, and the bytes of their samples."""
         super().spill()
         if self._note is not None and self.on_disk:
-            what = "samples" if self._places.stored else "the list of samples"
-            self._note(f"{spell('memory')} does not hold {what}: sorted in runs, in temporary space")
+            words = "samples" if self._places.stored else "the list of samples"
+            self._note(f"{spell('memory')} does not hold {words}: sorted in runs, in temporary space")
             self._note = None
 
     def moved(self, records: list[bytes], run: SortedRun) -> Iterator[list[bytes]]:

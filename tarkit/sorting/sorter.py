@@ -334,9 +334,9 @@ class Sorter:
             other = input_of(place)
             if other != first and other not in refused and other != input_of(kept[-1]):
                 sample = self._places.sample(place)
-                what = f"the key {show(sample.key or b'')} was in an earlier input"
+                message = f"the key {show(sample.key or b'')} was in an earlier input"
                 hint = f"{spell('allow', 'joined-sample')} joins them; {_JOINED}"
-                problem = Problem("joined-sample", sample.source.name, sample.start, what, hint)
+                problem = Problem("joined-sample", sample.source.name, sample.start, message, hint)
                 if self.gather.apply(problem) == "drop":
                     refused.add(other)
             if other not in refused:
@@ -368,8 +368,8 @@ class Sorter:
         good = True
         for source, entry in self._places.entries(place):
             if any(duplicate_entries([entry], names)):
-                what = f"{describe_duplicate(entry.name)}, in separate parts of one sample"
-                problem = Problem("duplicate-entry", source.name, entry.start, what, EQUAL_PARTS)
+                message = f"{describe_duplicate(entry.name)}, in separate parts of one sample"
+                problem = Problem("duplicate-entry", source.name, entry.start, message, EQUAL_PARTS)
                 good = self.gather.apply(problem) == "keep" and good
         return good
 

@@ -81,22 +81,22 @@ def _keys_of(profile: dict[str, str]) -> Credentials:
 def _of_boto3(source: str) -> Callable[[], Credentials]:
     """Return the provider of the credentials of the profile by boto3, which keeps them fresh."""
     name = _profile_name()
-    what = f"the AWS profile {name or 'default'} has its keys from {source}"
+    message = f"the AWS profile {name or 'default'} has its keys from {source}"
     try:
         # boto3 alone does not know AWS_REGION
         session = import_module("boto3").Session(profile_name=name, region_name=os.environ.get("AWS_REGION"))
     except ImportError:
         hint = 'pip install boto3; or set variables: eval "$(aws configure export-credentials --format env)"'
-        raise TarkitError(f"{what}, which takes boto3", hint) from None
+        raise TarkitError(f"{message}, which takes boto3", hint) from None
 
     def fresh() -> Credentials:
         try:
             credentials = session.get_credentials()
             frozen = None if credentials is None else credentials.get_frozen_credentials()
         except Exception as error:  # of many classes, of botocore and of the command
-            raise TarkitError(f"{what}: {str(error).partition(chr(10))[0]}", "aws sts get-caller-identity") from None
+            raise TarkitError(f"{message}: {str(error).partition(chr(10))[0]}", "aws sts get-caller-identity") from None
         if frozen is None:
-            raise TarkitError(f"{what}, and boto3 finds none")
+            raise TarkitError(f"{message}, and boto3 finds none")
         return _credentials(frozen.access_key, frozen.secret_key, frozen.token, datetime.now(UTC) + _VALID)
 
     return fresh

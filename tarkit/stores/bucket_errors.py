@@ -105,8 +105,8 @@ def _final_error(
     """Return the exception for a reply that another request does not change; None for others."""
     name, scheme, kind = public_name(url), scheme_of(url) or "", type(error).__name__
     if message.startswith(("NoSuchBucket", "ContainerNotFound")):
-        what = "container" if scheme == "az" else "bucket"
-        return TarkitError(f"{scheme}://{split_url(url)[1]}: there is no such {what}")
+        words = "container" if scheme == "az" else "bucket"
+        return TarkitError(f"{scheme}://{split_url(url)[1]}: there is no such {words}")
     if message.startswith("NoSuchUpload"):
         return TarkitError(f"{name}: the server has not got this upload any more; the object was not written")
     if isinstance(error, FileNotFoundError):
@@ -127,9 +127,9 @@ def _useless(name: str, text: str, options: StoreOptions) -> TarkitError | None:
     tree = _STRING.sub('""', text.partition(_TREE)[2])
     server = f"{spell('endpoint_url')} names the server"
     if "inner: BareRedirect" in tree or " - Received redirect without LOCATION" in text:
-        what = "the server redirects without saying where to: is the bucket in another region?"
+        words = "the server redirects without saying where to: is the bucket in another region?"
         region = "set AWS_REGION" if options.setting("region") is None else "check the option region"
-        return TarkitError(f"{name}: {what}", f"{region}; {server}")
+        return TarkitError(f"{name}: {words}", f"{region}; {server}")
     if "ProxyAuthRequired" in tree:
         return proxy_login_error(name)
     if _NOT_TLS.search(tree):
@@ -177,6 +177,6 @@ def _denied_error(
         return TarkitError(f"{name}: no credentials: none are set, and this machine has no role", hint)
     refused = type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError") or status in (401, 403)
     if options.anonymous and (refused or status == 400):  # a server may say nothing better without a signature
-        what = f"no credentials were sent{': ' if message else ''}{message}"
-        return denied_error(name, what, f"without {spell('anonymous')} they are sent: {login}")
+        detail = f"no credentials were sent{': ' if message else ''}{message}"
+        return denied_error(name, detail, f"without {spell('anonymous')} they are sent: {login}")
     return denied_error(name, message or "the credentials that were sent do not allow it", hint) if refused else None

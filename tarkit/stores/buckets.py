@@ -187,8 +187,8 @@ def _check_value(label: str, name: str, value: object) -> None:
 def _check_endpoint(endpoint: str, origin: str) -> None:
     """Raise Usage for an endpoint that is not the URL of a server; obstore panics at most of them."""
     if not _is_endpoint(endpoint):
-        what = f"{origin} {public_name(endpoint)}" if endpoint else f"{origin} is empty"
-        raise Usage(f"{what}: an endpoint is a URL", f"for example {spell('endpoint_url', 'http://localhost:9000')}")
+        message = f"{origin} {public_name(endpoint)}" if endpoint else f"{origin} is empty"
+        raise Usage(f"{message}: an endpoint is a URL", f"for example {spell('endpoint_url', 'http://localhost:9000')}")
 
 
 def _is_endpoint(text: str) -> bool:

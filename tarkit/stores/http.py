@@ -127,8 +127,8 @@ class HttpReply(Reply):
         if status == HTTPStatus.PARTIAL_CONTENT:
             end, size = self._range(reply, start, stop)
             if length not in (None, end - start):
-                what = f"the server sent {length} bytes, and says they are bytes {start} to {end - 1}"
-                raise TarkitError(f"{name}: {what}")
+                words = f"the server sent {length} bytes, and says they are bytes {start} to {end - 1}"
+                raise TarkitError(f"{name}: {words}")
             ranges, self._remaining = True, end - start
         elif status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             behind = _BEHIND.fullmatch(reply.headers.get("Content-Range", ""))
@@ -162,8 +162,8 @@ class HttpReply(Reply):
                 if not ends:
                     raise TarkitError(f"{public_name(self._url)}: the server does not say how long this object is")
                 return last + 1, size
-        what = f"the server sent another range than requested: {_shown(text)}"
-        raise TarkitError(f"{public_name(self._url)}: {what}")
+        words = f"the server sent another range than requested: {_shown(text)}"
+        raise TarkitError(f"{public_name(self._url)}: {words}")
 
     def read(self, n: int) -> bytes:
         n = n if self._remaining is None else min(n, self._remaining)
@@ -381,8 +381,8 @@ def _error_for(name: str, error: HTTPError) -> Exception:
     host = getattr(pool, "host", None)  # after redirects another one than that of the URL
     if isinstance(cause, SSLError):
         if _NO_TLS.intersection(getattr(part, "reason", None) or "" for part in cause.args):
-            what = f"the server at {host}:{getattr(pool, 'port', None)} speaks plain HTTP: use http://"
-            return TarkitError(f"{public_name(name)}: {what}")
+            words = f"the server at {host}:{getattr(pool, 'port', None)} speaks plain HTTP: use http://"
+            return TarkitError(f"{public_name(name)}: {words}")
         return TarkitError(
             f"{public_name(name)}: TLS error: {_shown(str(cause))}",
             "is the certificate valid, and SSL_CERT_FILE right?",

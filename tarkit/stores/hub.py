@@ -124,8 +124,8 @@ class HubStore(Store):
         with closed_on_error(reply):
             body = HttpReply(url, reply, start, stop, located.size)
             if located.size is not None and body.info.size not in (None, located.size):
-                what = f"the server sends {body.info.size} bytes, the Hub says {located.size}"
-                raise TarkitError(f"{public_name(url)}: {what}")
+                words = f"the server sends {body.info.size} bytes, the Hub says {located.size}"
+                raise TarkitError(f"{public_name(url)}: {words}")
         checksum = None
         if located.version is not None and _SHA256.fullmatch(located.version):  # of a file in LFS
             checksum = Checksum("sha256", bytes.fromhex(located.version))
@@ -240,8 +240,8 @@ class HubStore(Store):
         if code == "GatedRepo":
             return denied_error(name, "access must be requested", f"{login}; ask for access on the repository's page")
         if code == "RepoNotFound" or (reply.status == 401 and not self._login):
-            what = f"there is no repository {parsed.repository} among {parsed.kind}, or it is private"
-            return TarkitError(f"{name}: {what}", login)
+            words = f"there is no repository {parsed.repository} among {parsed.kind}, or it is private"
+            return TarkitError(f"{name}: {words}", login)
         if reply.status in (401, 403):
             return denied_error(name, f"the Hub answers {reply.status} {reply.reason or ''}".strip(), login)
         if reply.status == 429 and (reset := _RESET.search(reply.headers.get("RateLimit", ""))):

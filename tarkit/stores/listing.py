@@ -62,8 +62,8 @@ def named(pattern: str, options: StoreOptions | None = None) -> Iterator[str]:
 
 def slash_error(url: str) -> TarkitError:
     """Return the error for a name that is in a list twice: the library leaves out slashes at the end of names."""
-    what = f"{public_name(url)}: there is an object of this name with a slash at its end as well"
-    return TarkitError(what, "the library does not tell them apart: remove that one, or name each object")
+    message = f"{public_name(url)}: there is an object of this name with a slash at its end as well"
+    return TarkitError(message, "the library does not tell them apart: remove that one, or name each object")
 
 
 def beginning(prefix: str, options: StoreOptions | None = None) -> list[str]:

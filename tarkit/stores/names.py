@@ -42,5 +42,5 @@ def warn_of_names(url: str, names: Sequence[str], options: StoreOptions) -> None
     """Warn of objects that are left out of a list, since their names are refused."""
     if names:
         many, them = ("1 object is", "it") if len(names) == 1 else (f"{len(names)} objects are", "them")
-        what = f"such as {show(names[0])}: the library cannot name {them}"
-        options.warn(f"{public_name(url)}: {many} left out of the list, {what}")
+        words = f"such as {show(names[0])}: the library cannot name {them}"
+        options.warn(f"{public_name(url)}: {many} left out of the list, {words}")

@@ -77,8 +77,8 @@ class ObjectStore(Store):
             status = status_of(text)  # without one the words are those of obstore
             if status is None and _WHOLE in text:
                 if start:
-                    what = f"{public_name(url)}: the server does not send parts of this object"
-                    raise Unsupported(what) from error
+                    message = f"{public_name(url)}: the server does not send parts of this object"
+                    raise Unsupported(message) from error
                 body = self.get(url, 0, None)
                 body.info = body.info._replace(ranges=False)
                 return body
@@ -114,8 +114,8 @@ class ObjectStore(Store):
                 yield from self._list_again(url, last)
         except InvalidPathError as error:  # of a name that obstore refuses, in place of the page
             if scheme != "s3":
-                what = f"{public_name(url)}: the library cannot name an object in this list: {first_line(error)}"
-                raise TarkitError(what, "remove or rename it") from error
+                message = f"{public_name(url)}: the library cannot name an object in this list: {first_line(error)}"
+                raise TarkitError(message, "remove or rename it") from error
             refuses = True
         if scheme == "s3":
             yield from self._list_by_name(url, bucket, prefix, last, refuses)
@@ -321,8 +321,8 @@ class ObjectUpload(Upload):
                 raise
             reason = "the server has not got this upload any more"
         if unknown:
-            what = f"{public_name(self._url)}: {reason}; perhaps the object was written: the server does not say"
-            raise Unconfirmed(what) from failure
+            message = f"{public_name(self._url)}: {reason}; perhaps the object was written: the server does not say"
+            raise Unconfirmed(message) from failure
         note = "; the parts that were sent stay on the server" if aborting(failure) else ""
         raise TryAgain(f"{reason}{note}") from failure
 

@@ -123,8 +123,8 @@ class Connection:
             path: str = self._class._strip_protocol(self._scheme + url[len(self._scheme) :])
             self._class._get_kwargs_from_urls(url)
         except ValueError:  # whose text may have a part of the password
-            what = f"{self._scheme}://: a URL whose login, host or port is not valid"
-            raise Usage(what, "in a password # ? / : @ are %23 %3F %2F %3A %40") from None
+            message = f"{self._scheme}://: a URL whose login, host or port is not valid"
+            raise Usage(message, "in a password # ? / : @ are %23 %3F %2F %3A %40") from None
         if "?" in url and self._scheme in _SERVERS:  # they would leave it out, with all that follows
             raise not_found_error(public_name(url))
         return path

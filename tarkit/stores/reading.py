@@ -295,8 +295,8 @@ class Stream(ByteReader):
             if check.size == self._stop or (n and not data):
                 self._check = None
                 if not check.matches():
-                    what = "what was read does not have the checksum that the server names"
-                    raise TarkitError(f"{self._remote.name}: {what}", "read it again, or compare it with its origin")
+                    words = "what was read does not have the checksum that the server names"
+                    raise TarkitError(f"{self._remote.name}: {words}", "read it again, or compare it with its origin")
         return data
 
     @property

@@ -76,8 +76,8 @@ class RemoteUpload:
         try:
             info = self._head()
         except FileNotFoundError as error:
-            what = "the server does not find this object, although it said that it has stored it"
-            raise Unconfirmed(f"{self._name}: {what}") from error
+            words = "the server does not find this object, although it said that it has stored it"
+            raise Unconfirmed(f"{self._name}: {words}") from error
         except Denied:  # of credentials that may write, but not read
             return
         except TarkitError as error:
@@ -91,14 +91,14 @@ class RemoteUpload:
             self._written = info
         if right:
             return
-        what = f"{self._name}: the server has {info.size} bytes of this object, {self._size} were sent"
+        words = f"{self._name}: the server has {info.size} bytes of this object, {self._size} were sent"
         try:
             gone = self.withdraw()
         except (TarkitError, OSError):
             gone = False
         if gone:
-            raise TarkitError(f"{what}; it was removed")
-        raise Unconfirmed(f"{what}; it is there", "remove it")
+            raise TarkitError(f"{words}; it was removed")
+        raise Unconfirmed(f"{words}; it is there", "remove it")
 
     def _do(self, action: Callable[[], object]) -> None:
         """Perform an action; abort the upload after an error."""

@@ -99,12 +99,12 @@ class BackgroundUploads:
 
     def _remove(self, sink: Sink) -> None:
         """Remove an output of this run; one that another run has written meanwhile stays."""
-        what = f"{sink.name}: complete, although the run ended before it was reported"
+        message = f"{sink.name}: complete, although the run ended before it was reported"
         try:
             if not sink.withdraw():
-                self._warn(f"{what}: it is not removed, as another run may have written it")
+                self._warn(f"{message}: it is not removed, as another run may have written it")
         except (TarkitError, OSError) as error:
-            self._warn(f"{what}: {error}")
+            self._warn(f"{message}: {error}")
 
     def _report_first(self) -> None:
         first = self._queue[0]

@@ -43,8 +43,8 @@ class FileObjectInput:
         """Seek to where the first run began. Raises Unsupported when the object cannot seek."""
         if self.reader is not None:
             if self._start is None:
-                what = f"{self.name}: a file object that cannot seek can be read once"
-                raise Unsupported(what, "write it to a file, and open that")
+                message = f"{self.name}: a file object that cannot seek can be read once"
+                raise Unsupported(message, "write it to a file, and open that")
             self.file.seek(self._start)
         elif self.seekable:
             self._start = self.file.tell()
@@ -65,15 +65,15 @@ class FileObjectReader(ByteReader):
             self._begun = True
             source.begin(self)
         elif source.reader is not self:
-            what = f"{source.name}: another iterator has begun to read this file object"
-            raise TarkitError(what, "open the file by its path: then each iterator has its own position")
+            message = f"{source.name}: another iterator has begun to read this file object"
+            raise TarkitError(message, "open the file by its path: then each iterator has its own position")
         data: object = source.file.read(len(view))
         while data is None and _is_raw(source.file):  # there is nothing yet
             _wait(source.file, select.POLLIN)
             data = source.file.read(len(view))
         if not isinstance(data, bytes):
-            what = f"{source.name}: its read() returned {type(data).__name__}, not bytes"
-            raise Usage(what, "open it in mode 'rb'")
+            message = f"{source.name}: its read() returned {type(data).__name__}, not bytes"
+            raise Usage(message, "open it in mode 'rb'")
         view[: len(data)] = data
         return len(data)
 

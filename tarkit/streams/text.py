@@ -153,8 +153,8 @@ def _refuse_part(file: io.BufferedReader, name: str, options: StoreOptions) -> N
         return
     why = "the server does not say how long this file is"
     if os.pread(file.fileno(), 1, max(end - 1, 0)) not in (b"\n", b"\0"):
-        what = "and its last line has no end: perhaps it is cut short" if end else "and nothing came"
-        raise TarkitError(f"{name}: {why}, {what}", "download the file, and compare it with its origin")
+        words = "and its last line has no end: perhaps it is cut short" if end else "and nothing came"
+        raise TarkitError(f"{name}: {why}, {words}", "download the file, and compare it with its origin")
     options.warn(f"{name}: {why}: nothing proves that it is complete")
 
 

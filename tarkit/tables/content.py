@@ -96,8 +96,8 @@ class LargeContent:
         if self._written >= 0 and (after.st_size, after.st_mtime_ns) != (self.size, self._written):
             raise self._error("was changed while it was read")
 
-    def _error(self, what: str, hint: str | None = None) -> TarkitError:
-        return TarkitError(f"{self.place}: {self._shown} {what}", hint)
+    def _error(self, words: str, hint: str | None = None) -> TarkitError:
+        return TarkitError(f"{self.place}: {self._shown} {words}", hint)
 
 
 class LargeObject(LargeContent):
@@ -198,8 +198,8 @@ class ContentLoader:
             return self._object(reply, value, size)
         except OSError as error:
             name = public_name(os.fsdecode(value)) if self._planned else error.filename
-            what = f"{name}: {error.strerror}" if name else error.strerror
-            raise TarkitError(what or str(error), _AGAIN if self._planned else None) from error
+            message = f"{name}: {error.strerror}" if name else error.strerror
+            raise TarkitError(message or str(error), _AGAIN if self._planned else None) from error
 
     def _object(self, reply: Fetched, url: bytes, planned: int) -> EntryContent:
         info, shown = reply.info, public_name(os.fsdecode(url))
@@ -225,8 +225,8 @@ class ContentLoader:
         server = "/".join(name.split("/", 3)[:3])
         if server not in self._unproved:
             self._unproved.add(server)
-            what = f"{server}: the server does not say how long objects are: nothing proves that {name} is complete"
-            connect.options_of(self.storage).warn(f"{what}, nor others of this server")
+            message = f"{server}: the server does not say how long objects are: nothing proves that {name} is complete"
+            connect.options_of(self.storage).warn(f"{message}, nor others of this server")
 
     def small(self, path: bytes, size: int) -> bytes:
         """Return the content of a small file, if no time matters; b"" for any other, at which `file` has to look.

@@ -231,8 +231,8 @@ def _with_header(rows: Iterator[Cells], columns: Sequence[str] | None, format: F
         if names is None:
             names = tuple((cell or b"").decode("utf-8", "surrogateescape") for cell in cells)
             if format == "tsv" and len(names) == 1 and (separators := [char for char in ",;|" if char in names[0]]):
-                what = f"the header is one cell with {' and '.join(separators)} in it: {show(names[0])}"
-                raise MalformedRow(what, line, "a TSV has tabs between its cells; as CSV other separators are found")
+                message = f"the header is one cell with {' and '.join(separators)} in it: {show(names[0])}"
+                raise MalformedRow(message, line, "a TSV has tabs between its cells; as CSV other separators are found")
             try:
                 entry_columns(names)
             except MalformedRow as error:
@@ -312,8 +312,8 @@ def _warn_of_separators(line: str, separator: str, width: int | None, warn: Warn
         and (others := [name for separator, name in _SEPARATORS.items() if separator in line])
     ):
         names = " and ".join(others)
-        what = f"a cell of the header has {names} in it, and commas separate cells"
-        warn(f"{what}: if others do, say so by a first line such as sep={others[0]}")
+        message = f"a cell of the header has {names} in it, and commas separate cells"
+        warn(f"{message}: if others do, say so by a first line such as sep={others[0]}")
 
 
 def _jsonl_records(lines: Iterator[bytes]) -> Iterator[TableRow]:

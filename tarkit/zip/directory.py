@@ -84,9 +84,9 @@ def read_directory(source: FileSource, name: str) -> list[ZipMember]:
     raise failure
 
 
-def damaged(name: str, what: str, hint: str | None = None) -> Problem:
+def damaged(name: str, detail: str, hint: str | None = None) -> Problem:
     """Return the problem of a damaged zip."""
-    return Problem("bad-data", name, None, f"the zip is damaged: {what}", hint)
+    return Problem("bad-data", name, None, f"the zip is damaged: {detail}", hint)
 
 
 def _several(name: str) -> Unsupported:

@@ -81,8 +81,8 @@ class ZipReader(GeneratedArchive):
         """Raise Unsupported or Problem for an entry that cannot be read, before any entry is read."""
         why = unsupported(member)
         if why is not None:
-            what = f"{self.name}: the zip entry {show(name_of(member))} {why}"
-            raise Unsupported(what, "unpack it with the program that made it")
+            message = f"{self.name}: the zip entry {show(name_of(member))} {why}"
+            raise Unsupported(message, "unpack it with the program that made it")
         name = member.name
         if not name or 0 in name:
             raise damaged(self.name, f"an entry has the name {show(name)}")
