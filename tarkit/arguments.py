@@ -126,11 +126,11 @@ def parse_slice(shard_slice: slice | None) -> tuple[int, int | None, int] | None
     return start, stop, step
 
 
-def suggest_arguments(what: str, **names: str) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
-    """Return a decorator for a function, called `what`, for users of another package.
+def suggest_arguments(called: str, **names: str) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
+    """Return a decorator for a function, `called` so, for users of another package.
 
     Args:
-        what: the name of the function in the message.
+        called: the name of the function in the message.
         names: arguments that others call so, each with its name here. Giving one is a TypeError that says so.
     """
 
@@ -138,7 +138,7 @@ def suggest_arguments(what: str, **names: str) -> Callable[[Callable[Given, Resu
         @wraps(function)
         def checked(*args: Given.args, **arguments: Given.kwargs) -> Result:
             for name in arguments.keys() & names.keys():
-                raise TypeError(f"{what}() got an unexpected keyword argument {name!r}: it is {names[name]}=")
+                raise TypeError(f"{called}() got an unexpected keyword argument {name!r}: it is {names[name]}=")
             return function(*args, **arguments)
 
         return checked
@@ -153,8 +153,8 @@ def ask_for_buffer(shuffle: Callable[Given, Result]) -> Callable[Given, Result]:
     @wraps(shuffle)
     def asking(*args: Given.args, **arguments: Given.kwargs) -> Result:
         for name in arguments.keys() & buffers.keys():
-            what = f"shuffle() got an unexpected keyword argument {name!r}"
-            raise TypeError(f"{what}: a buffer is buffer_shuffle(size, seed), where it is {buffers[name]}=")
+            message = f"shuffle() got an unexpected keyword argument {name!r}"
+            raise TypeError(f"{message}: a buffer is buffer_shuffle(size, seed), where it is {buffers[name]}=")
         seed = args[1] if len(args) > 1 else None
         if isinstance(seed, int) and seed >= 100 and (seed % 100 == 0 or seed & (seed - 1) == 0):
             warn(
@@ -166,8 +166,8 @@ def ask_for_buffer(shuffle: Callable[Given, Result]) -> Callable[Given, Result]:
     return asking
 
 
-def _require(what: str, fits: Callable[[object], bool], arguments: Mapping[str, object]) -> None:
-    """Raise TypeError for the first value that does not fit; `what` says what is needed."""
+def _require(expected: str, fits: Callable[[object], bool], arguments: Mapping[str, object]) -> None:
+    """Raise TypeError for the first value that does not fit; `expected` says expected is needed."""
     for name, value in arguments.items():
         if not fits(value):
-            raise TypeError(f"{name}={value!r}: {what} is needed, not {type(value).__name__}")
+            raise TypeError(f"{name}={value!r}: {expected} is needed, not {type(value).__name__}")

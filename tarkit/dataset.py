@@ -591,10 +591,10 @@ class Dataset(Chain):
     def _check_indexed(self) -> None:
         """Raise Unsupported if there are steps, or not all samples are read."""
         if not self.unchanged:
-            what = "indexed looks samples up in archives as they are"
+            message = "indexed looks samples up in archives as they are"
             steps = ", ".join(step.name for step in self._steps)
             done = f", not behind steps: {steps}" if steps else ""
-            raise Unsupported(f"{what}{done}", "write the dataset first, then open that")
+            raise Unsupported(f"{message}{done}", "write the dataset first, then open that")
 
     def get(self, key: str) -> Sample:
         """Return the first sample with a key. An index next to a shard finds it, else the archives are read up to it.

@@ -116,16 +116,16 @@ class Problem(TarkitError):
 class MissingLibrary(TarkitError):
     """An optional library that is needed is not installed. It ends a run even where failed samples are skipped."""
 
-    def __init__(self, what: str, library: str = "", extra: str = "", otherwise: str = "") -> None:
-        """`what` needs `library`, which is part of the extra `extra`; `otherwise` is appended to the hint."""
+    def __init__(self, purpose: str, library: str = "", extra: str = "", otherwise: str = "") -> None:
+        """`purpose` needs `library`, which is part of the extra `extra`; `otherwise` is appended to the hint."""
         if not library:
-            super().__init__(what)
+            super().__init__(purpose)
         else:
-            needs = f"{what} needs {library}, which is not installed"
+            needs = f"{purpose} needs {library}, which is not installed"
             super().__init__(needs, f"pip install 'tarkit[{extra}]'{otherwise}")
 
 
-def load_library(module: str, what: str, library: str, extra: str, otherwise: str = "") -> Any:
+def load_library(module: str, purpose: str, library: str, extra: str, otherwise: str = "") -> Any:
     """Return a module of an optional library. Raises MissingLibrary, with the same words, if it is not installed."""
     from importlib import import_module
 
@@ -133,7 +133,7 @@ def load_library(module: str, what: str, library: str, extra: str, otherwise: st
         import_module(module.partition(".")[0])
         return import_module(module)
     except (ImportError, OSError):  # OSError: without a shared library that it needs
-        raise MissingLibrary(what, library, extra, otherwise) from None
+        raise MissingLibrary(purpose, library, extra, otherwise) from None
 
 
 class Unsupported(TarkitError):

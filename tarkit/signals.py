@@ -167,11 +167,11 @@ def _loading(frame: FrameType | None) -> bool:
 
 def _locking(frame: FrameType | None) -> bool:
     """Whether the frame is code of Python's library that takes or releases a lock, and does not merely wait."""
-    where, what = (frame.f_globals.get("__name__"), frame.f_code.co_name) if frame is not None else ("", "")
+    where, function = (frame.f_globals.get("__name__"), frame.f_code.co_name) if frame is not None else ("", "")
     if frame is not None and where == "threading":
         # Condition.wait handles an exception once it has set `gotit`
-        return what not in ("wait_for", "join", "_wait_for_tstate_lock") and "gotit" not in frame.f_locals
-    return (where, what) == ("subprocess", "_internal_poll")
+        return function not in ("wait_for", "join", "_wait_for_tstate_lock") and "gotit" not in frame.f_locals
+    return (where, function) == ("subprocess", "_internal_poll")
 
 
 def _lost(failure: sys.UnraisableHookArgs) -> None:

@@ -34,11 +34,11 @@ def mark_native_threads() -> None:
     _native = True
 
 
-def refuse_copy(what: str) -> None:
-    """Raise Unsupported in a copy of a process that had such threads: the library, for `what`, would wait for them."""
+def refuse_copy(library: str) -> None:
+    """Raise Unsupported in a copy of a process that had such threads: `library` would wait for them."""
     if _copied:
         raise Unsupported(
-            f"{what} cannot be used in this process: it is a copy (fork) of one that used them before",
+            f"{library} cannot be used in this process: it is a copy (fork) of one that used them before",
             "start processes before that, or with 'spawn' or 'forkserver' (torch: multiprocessing_context='spawn')",
         )
 

@@ -95,8 +95,8 @@ class Printer:
             more = self._similar.pop(similar) - SHOWN
             if more > 0:
                 front = ("note: " if similar.note else "") + (f"{similar.shard}: " if similar.shard else "")
-                what = f"{more} more: {similar.kind}" if similar.kind else f"{more} more"
-                self.line(f"{front}{what} [{similar.name}]; -v prints all")
+                words = f"{more} more: {similar.kind}" if similar.kind else f"{more} more"
+                self.line(f"{front}{words} [{similar.name}]; -v prints all")
 
     def verdicts(self, reports: Iterable[ShardReport]) -> None:
         """Print a verdict for each shard."""

@@ -119,8 +119,8 @@ def _run_all(jobs: Iterable[ValueJob], total: int, options: JobOptions) -> None:
     _report(run, summary, total)
     if summary.unknown:
         one = summary.unknown == 1
-        what = "was done again: what it reads or writes" if one else "were done again: what they read or write"
-        run.tell(f"{summary.unknown} of the jobs that {options.journal} has as done {what} cannot be compared")
+        words = "was done again: what it reads or writes" if one else "were done again: what they read or write"
+        run.tell(f"{summary.unknown} of the jobs that {options.journal} has as done {words} cannot be compared")
     _print_failures(run, summary)
     run.finish()
     if summary.failed:

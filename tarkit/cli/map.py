@@ -101,8 +101,8 @@ class _Mapping:
 
         self._check_template()
         if self.step.has("require_all"):
-            what = f"{spell('require_all')} is for all inputs together, and here each has an output of its own"
-            raise Usage(what, "tarkit cat INPUT... --keys-from FILE --require-all -o /dev/null checks them first")
+            message = f"{spell('require_all')} is for all inputs together, and here each has an output of its own"
+            raise Usage(message, "tarkit cat INPUT... --keys-from FILE --require-all -o /dev/null checks them first")
         self._choose_seed(options)
         words, lists, nul, load = (self.ctx.params.get(name) for name in INPUTS)
         self.inputs = find_inputs(words or (), lists or (), bool(nul), None, bool(load))
@@ -131,9 +131,9 @@ class _Mapping:
         name = self.output.param.spelled
         sign = template_sign(without_placeholders(split_last(self.output.word)[1]))
         if sign is not None and not self.step.writes_shards:
-            what = "unknown placeholder" if sign[0] in "{}" and ".." not in sign else "a job writes one file, not"
+            words = "unknown placeholder" if sign[0] in "{}" and ".." not in sign else "a job writes one file, not"
             hint = f"{name} may have {{stem}}, {{name}}, {{dir}} and {{index}}"
-            raise Usage(f"{show(self.output.word)}: {what} {sign}", hint)
+            raise Usage(f"{show(self.output.word)}: {words} {sign}", hint)
         for option in self.step.options:
             if option.param.role == "output" and not _maps(option.word):
                 raise Usage(
@@ -179,8 +179,10 @@ def _check_rewritten(inputs: Sequence[Location]) -> None:
     urls = [each.text for each in inputs if each.kind == "url"]
     for url, again in zip(urls, rewritten(urls), strict=True):
         if url != again:
-            what = f"{public_name(url)}: GOPEN_REWRITE or WDS_REWRITE changes this name, which it has made, once more"
-            raise Usage(what, "a rule whose FROM does not match what it makes, or the names themselves")
+            message = (
+                f"{public_name(url)}: GOPEN_REWRITE or WDS_REWRITE changes this name, which it has made, once more"
+            )
+            raise Usage(message, "a rule whose FROM does not match what it makes, or the names themselves")
 
 
 def _input_word(location: Location) -> str:

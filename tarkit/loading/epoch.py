@@ -214,8 +214,8 @@ class EpochReader:
             if item is None:
                 since = self._opened if since is None else since
                 if self._opened - since > BARREN * self._shards.count:
-                    what = f"{self._opened - since} shards one after another"
-                    raise TarkitError(f"no samples that can be decoded in {what}")
+                    words = f"{self._opened - since} shards one after another"
+                    raise TarkitError(f"no samples that can be decoded in {words}")
                 continue
             since = None
             read += 1
@@ -262,8 +262,8 @@ class EpochReader:
                 restored[shard, cursor.position.number - 1] = sample
         if lost := next((place for place in places if place not in restored), None):
             name = self._shards.data.locations[lost[0]].name
-            what = f"{name}: sample {lost[1]}, which had been read and not given, is not found"
-            raise TarkitError(what, "resume with the shards and the steps that the state was made with")
+            message = f"{name}: sample {lost[1]}, which had been read and not given, is not found"
+            raise TarkitError(message, "resume with the shards and the steps that the state was made with")
         return [(*place, restored[place]) for place in places]
 
     def _samples(self, run: Run) -> Iterator[Numbered]:

@@ -126,11 +126,11 @@ class Loader(Iterable[Any]):
         """
         place, shards, settings = self._find_place(), self._shards, self._settings
         if self._loaded is not None and self._loaded_for != place:
-            what = "the position was loaded in another process, and is that of another worker"
-            raise Usage(what, "load that of each worker in it, as torchdata's StatefulDataLoader does")
+            words = "the position was loaded in another process, and is that of another worker"
+            raise Usage(words, "load that of each worker in it, as torchdata's StatefulDataLoader does")
         if shards.items < place.parts and not settings.resample and not settings.allow_idle:
-            what = "sample" if settings.full else "shard"
-            units = f"{shards.items} {what}{'' if shards.items == 1 else 's'} for {place.describe()}"
+            words = "sample" if settings.full else "shard"
+            units = f"{shards.items} {words}{'' if shards.items == 1 else 's'} for {place.describe()}"
             raise Usage(f"{units}: some would have no samples", "give fewer workers or more shards, or allow_idle=True")
         progress, self._loaded = self._loaded or self._next(), None
         self._epoch = progress.following

@@ -30,8 +30,8 @@ def as_record(sample: Sample, policy: Policy) -> Record | None:
         return None
     record = FieldDict({"__key__": sample.key, "__url__": sample.shard, **fields})
     if len(record) != len(fields) + 2:
-        what = "has a field __key__ or __url__, the names for its key and its shard"
-        raise TarkitError(f"{sample.shard}: the sample {show(sample.key)} {what}", "select other fields")
+        words = "has a field __key__ or __url__, the names for its key and its shard"
+        raise TarkitError(f"{sample.shard}: the sample {show(sample.key)} {words}", "select other fields")
     return record
 
 
@@ -41,6 +41,8 @@ def collate_lists(records: list[Record]) -> dict[str, list[Any]]:
     for record in records:
         if record.keys() != first.keys():
             differ = ", ".join(map(show, sorted(record.keys() ^ first.keys())))
-            what = f"{show(first['__key__'])} and {show(record['__key__'])} cannot be in one batch"
-            raise TarkitError(f"{what}: one of them lacks {differ}", "select the fields that all have, or give collate")
+            message = f"{show(first['__key__'])} and {show(record['__key__'])} cannot be in one batch"
+            raise TarkitError(
+                f"{message}: one of them lacks {differ}", "select the fields that all have, or give collate"
+            )
     return {field: [record[field] for record in records] for field in first}

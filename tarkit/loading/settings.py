@@ -92,8 +92,8 @@ class LoaderSettings:
         """Check the options. Raises TypeError or Usage."""
         if self.shuffle != "full":
             if isinstance(self.shuffle, (str, bool)):
-                what = "it is the number of samples in a buffer, such as 1000, or 'full' for all samples"
-                raise Usage(f"shuffle={self.shuffle!r}: {what}")
+                words = "it is the number of samples in a buffer, such as 1000, or 'full' for all samples"
+                raise Usage(f"shuffle={self.shuffle!r}: {words}")
             check_at_least(0, shuffle=self.shuffle)
         check_whole(seed=self.seed)
         check_at_least(0, initial=self.initial, length=self.length)

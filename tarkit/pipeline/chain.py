@@ -102,8 +102,8 @@ class Archives:
         """Pickle what they were made of, without what runs have left. Raises TypeError for what one process has."""
         for location in self.locations:
             if location.kind in ("object", "stdin"):
-                what = "a file object" if location.kind == "object" else "stdin"
-                raise TypeError(f"cannot pickle a dataset of {what} ({location.name}): name a file or a URL")
+                words = "a file object" if location.kind == "object" else "stdin"
+                raise TypeError(f"cannot pickle a dataset of {words} ({location.name}): name a file or a URL")
         return Archives, tuple(getattr(self, field.name) for field in fields(self))
 
     @property
@@ -358,8 +358,8 @@ class Chain:
             if location.kind in ("stdin", "object") or _is_stream(location):
                 raise Unsupported(f"{location.name}: the archives are read again and again, and this one cannot be")
         if step := next((step for step in self._steps if step.scope != "sample"), None):
-            what = f"{step.name} needs all samples in turn, and the archives are read one by one"
-            raise Unsupported(what, "write the result to archives, and open these")
+            message = f"{step.name} needs all samples in turn, and the archives are read one by one"
+            raise Unsupported(message, "write the result to archives, and open these")
         steps = (step.apart() for step in self._steps)
         return self._with(self._origin, tuple(steps))
 

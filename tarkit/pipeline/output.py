@@ -95,12 +95,12 @@ class Output(NamedTuple):
         opened.refuse_zip()
         return opened
 
-    def refuse_terminal(self, what: str = "an archive") -> None:
+    def refuse_terminal(self, content: str = "an archive") -> None:
         """Raise Usage when it is a terminal."""
         if self.is_terminal:
             name = "stdout" if self.location.kind == "stdout" else self.location.name
             hint = f"name the output with {spell('output')}, or use a pipe"
-            raise Usage(f"{name}: refusing to write {what} to a terminal", hint)
+            raise Usage(f"{name}: refusing to write {content} to a terminal", hint)
 
     def open(self, inputs: Sequence[Location] = ()) -> Sink:
         """Open it; raise Usage when it is one of the inputs."""

@@ -172,9 +172,9 @@ class Sample(Mapping[str, bytes]):
         except MissingLibrary:
             raise
         except TarkitError as error:
-            what = f"{show(self._sample.key or b'')}: {error}"
+            message = f"{show(self._sample.key or b'')}: {error}"
             hint = error.hint or UNDECODABLE
-            raise Problem("bad-field", self.shard, self.offset, what, hint) from error.__cause__
+            raise Problem("bad-field", self.shard, self.offset, message, hint) from error.__cause__
 
     def _encode_value(self, field: str, value: object) -> bytes:
         """Return the bytes of a value for a field of this name, as `TarWriter` writes it.
@@ -350,8 +350,8 @@ class _Passed(Held):
 
     def read(self, start: int, stop: int) -> bytes:
         """Raise Unsupported."""
-        what = f"{self.name}: at {self.start}: the sample {show(self._key)} of a stream has been passed"
-        raise Unsupported(what, "dict(sample) keeps its fields; they can be read until the next sample is requested")
+        message = f"{self.name}: at {self.start}: the sample {show(self._key)} of a stream has been passed"
+        raise Unsupported(message, "dict(sample) keeps its fields; they can be read until the next sample is requested")
 
 
 def view_samples(

@@ -97,8 +97,8 @@ class Keys:
             return True
         if key is None or not self._recent.add(key) or hash(key) in self._policy.scattered:
             return True
-        what = f"the key {show(key)} is already in the output"
-        return self._policy.apply(Problem("repeated-key", sample.source.name, sample.start, what)) == "keep"
+        message = f"the key {show(key)} is already in the output"
+        return self._policy.apply(Problem("repeated-key", sample.source.name, sample.start, message)) == "keep"
 
     def all_new(self, batch: SampleBatch) -> bool:
         """Return whether no key of several samples was there before; else none of them is remembered.
@@ -179,9 +179,9 @@ def _distinct(held: TarSample, sample: TarSample, policy: Policy) -> bool:
     good = True
     names = {entry.name for entry in held.entries if key_of(entry) is not None}
     for entry in duplicate_entries(sample.entries, names):
-        what = f"{show(entry.name)} is in both samples that are joined"
+        message = f"{show(entry.name)} is in both samples that are joined"
         hint = respell(PROBLEMS["joined-sample"].repair)
-        problem = Problem("duplicate-entry", sample.source.name, entry.start, what, hint)
+        problem = Problem("duplicate-entry", sample.source.name, entry.start, message, hint)
         good = policy.apply(problem) == "keep" and good
     return good
 
@@ -197,8 +197,8 @@ def _union(*samples: TarSample) -> TarSample:
 
 
 def _problem(sample: TarSample) -> Problem:
-    what = f"the sample before it in the output has the same key {show(sample.key or b'')}"
-    return Problem("joined-sample", sample.source.name, sample.start, what)
+    message = f"the sample before it in the output has the same key {show(sample.key or b'')}"
+    return Problem("joined-sample", sample.source.name, sample.start, message)
 
 
 INITIAL = 100  # samples in the buffer of webdataset's `shuffle` before the first comes out

@@ -185,8 +185,8 @@ class Change(Step):
         """Return the samples with their new fields and keys."""
         if self.fields.rekey is not None:
             flow.keys_may_repeat, flow.is_repeated = True, None
-            what = f"this {spell('rekey')} gives two samples one key: another makes them differ"
-            hint = f"{what}, {spell('rekey', '{index:09d}-{key}')} always"
+            words = f"this {spell('rekey')} gives two samples one key: another makes them differ"
+            hint = f"{words}, {spell('rekey', '{index:09d}-{key}')} always"
             flow.run.policy.repairs |= {"joined-sample": hint, "repeated-key": hint}
         return self.fields(singly(batches), flow.run.policy)
 

@@ -169,11 +169,11 @@ def existing_among(names: Sequence[str], options: StoreOptions | None = None) ->
     return [name for name in names if name in there or (not scheme_of(name) and os.path.exists(name))]
 
 
-def refuse_existing(paths: Sequence[str], hint: str, what: str = "there are shards of this name") -> None:
+def refuse_existing(paths: Sequence[str], hint: str, reason: str = "there are shards of this name") -> None:
     """Raise TarkitError when there are such files; `hint` names the options that keep or replace them."""
     if paths:
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        raise TarkitError(f"{paths[0]}{more}: {what}", hint)
+        raise TarkitError(f"{paths[0]}{more}: {reason}", hint)
 
 
 def parse_template(text: str, hint: str | None = AS_IT_IS) -> ShardTemplate:

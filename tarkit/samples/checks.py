@@ -108,9 +108,9 @@ class EntryChecks:
         self._keyed_names: set[bytes] = set()  # names of entries with a key, in the sample that was checked last
         self._names: set[bytes] = set()  # all names in it
 
-    def __call__(self, problem: str, offset: int, what: str, hint: str | None = None) -> bool:
+    def __call__(self, problem: str, offset: int, detail: str, hint: str | None = None) -> bool:
         """Apply the policy to a problem, named as in PROBLEMS."""
-        return self.policy.apply(Problem(problem, self.source.name, offset, what, hint)) == "keep"
+        return self.policy.apply(Problem(problem, self.source.name, offset, detail, hint)) == "keep"
 
     def scattered(self, key: bytes, start: int) -> bool:
         """Report a sample whose key occurs again, in an entry at `start`."""

@@ -137,17 +137,17 @@ class Recovery:
             raise self.final_error
         failure = self._source.failure
         if failure is not None and failure.name == "bad-data" and self.reader.marker is None:
-            what = "the rest cannot be decoded: its samples are left out, and not counted"
-            self._policy.warn(f"{self._source.name}: at {self.reader.broken}: {what}")
+            words = "the rest cannot be decoded: its samples are left out, and not counted"
+            self._policy.warn(f"{self._source.name}: at {self.reader.broken}: {words}")
 
     def check_has_entry(self) -> None:
         """Raise the allowed damage if there is no whole entry: the input is not an archive. Zero bytes may be one."""
         problem = self._first
         empty = self._source.size == 0 and self._source.failure is None
         if problem not in (None, self.final_error) and not (empty or self._had_entry or self.reader.has_entry):
-            what = f"no whole entry was found: {problem.detail}"
+            message = f"no whole entry was found: {problem.detail}"
             hint = f"{spell('allow')} and {spell('skip')} cannot read an archive without a whole entry"
-            raise Problem(problem.name, problem.archive, problem.offset, what, problem.hint or hint)
+            raise Problem(problem.name, problem.archive, problem.offset, message, problem.hint or hint)
 
     def _leave_out(self, key: bytes | None, entries: list[Raw]) -> None:
         """Leave out the incomplete sample before damage, and suspect the next one. A sample is counted once."""
@@ -161,8 +161,8 @@ class Recovery:
 
     def _say_left_out(self, key: bytes | None, start: int, where: str) -> None:
         if key is not None:
-            what = f"is left out: the damage {where} it may have destroyed some of its entries"
-            self._policy.warn(f"{self._source.name}: at {start}: the sample {show(key)} {what}")
+            words = f"is left out: the damage {where} it may have destroyed some of its entries"
+            self._policy.warn(f"{self._source.name}: at {start}: the sample {show(key)} {words}")
 
     def _say_rest(self, why: str = "") -> None:
         size, start = self._source.size, self.reader.broken

@@ -110,11 +110,11 @@ def encode_value(field: str, value: Value, coder: Coder = _CODER) -> bytes:
     return coder.encode(field, value)
 
 
-def _name_bytes(what: str, name: str) -> bytes:
+def _name_bytes(role: str, name: str) -> bytes:
     """Return a key or a field as bytes. Raises TypeError unless it is a str, TarkitError for invalid Unicode."""
     if not isinstance(name, str):
-        raise TypeError(f"a {what} is a str, not {type(name).__name__}")
+        raise TypeError(f"a {role} is a str, not {type(name).__name__}")
     try:
         return name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise TarkitError(f"the {what} {show(name)} is no Unicode text") from None
+        raise TarkitError(f"the {role} {show(name)} is no Unicode text") from None

@@ -249,10 +249,10 @@ def missing_field(sample: TarSample, names: tuple[bytes, ...]) -> Problem:
     """Return the problem of a sample that has none of these fields."""
     key = sample.key or b""
     fields = [entry.name[len(key) + 1 :] for entry in sample.entries if key_of(entry)]
-    what = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {', '.join(map(show, fields))}"
+    message = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {', '.join(map(show, fields))}"
     if same := next((form for name in names if (form := other_form(fields, name)) is not None), None):
-        what += f"; {show(same)} is that name {form_words(same)}"
-    return Problem("missing-field", sample.source.name, sample.start, what)
+        message += f"; {show(same)} is that name {form_words(same)}"
+    return Problem("missing-field", sample.source.name, sample.start, message)
 
 
 def _changed(sample: TarSample, key: bytes, chosen: list[tuple[Entry, bytes]], policy: Policy) -> TarSample | None:
@@ -264,14 +264,14 @@ def _changed(sample: TarSample, key: bytes, chosen: list[tuple[Entry, bytes]], p
         if entry.type == block.HARD_LINK and entry.link not in before:
             after = any(entry.link == other.name == new for other, new in chosen)
             fate = "would come after it: give the fields in another order" if after else "is removed or renamed"
-            what = f"{show(entry.name)} is a hard link to {show(entry.link)}, which {fate}"
-            good = policy.apply(Problem("unmovable-entry", source.name, entry.start, what)) == "keep" and good
+            message = f"{show(entry.name)} is a hard link to {show(entry.link)}, which {fate}"
+            good = policy.apply(Problem("unmovable-entry", source.name, entry.start, message)) == "keep" and good
         if name == entry.name:
             before.add(name)
     twice = len({name for _, name in chosen}) < len(chosen)
     if twice and any(duplicate_entries([entry._replace(name=name) for entry, name in chosen], set())):
-        what = f"two fields of {show(key)} get the same name"
-        good = policy.apply(Problem("duplicate-entry", source.name, sample.start, what)) == "keep" and good
+        message = f"two fields of {show(key)} get the same name"
+        good = policy.apply(Problem("duplicate-entry", source.name, sample.start, message)) == "keep" and good
     if not good:
         return None
     if [entry for entry, _ in chosen] == sample.entries and all(entry.name == name for entry, name in chosen):
@@ -299,9 +299,9 @@ def _assembled(sample: TarSample, key: bytes, chosen: list[tuple[Entry, bytes]])
 def _renamed(source: Source, entry: Entry, header: bytes, name: bytes) -> bytes:
     """Return the header of an entry with another name; raise Problem for a NUL in it, which no header is made with."""
     if 0 in name:
-        what = f"the name {show(entry.name)} contains a NUL, so the entry cannot be renamed"
+        message = f"the name {show(entry.name)} contains a NUL, so the entry cannot be renamed"
         hint = f"{spell_open('skip', 'unsafe-name')} leaves such samples out"
-        raise Problem("unsafe-name", source.name, entry.start, what, hint)
+        raise Problem("unsafe-name", source.name, entry.start, message, hint)
     return rename(header, name)
 
 

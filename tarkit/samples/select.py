@@ -97,8 +97,8 @@ class KeyList:
     def summary(self) -> tuple[dict[str, int], str]:
         """Return the numbers of keys requested, found and missing, as a dict and as text."""
         missing = self.missing()
-        what = "missing" if self.ended else "not_reached"
-        facts = {"wanted": len(self.wanted), "found": len(self.present), "missing": 0, what: len(missing)}
+        state = "missing" if self.ended else "not_reached"
+        facts = {"wanted": len(self.wanted), "found": len(self.present), "missing": 0, state: len(missing)}
         text = f"{self.name}: {len(self.wanted)} keys requested, {len(self.present)} found"
         if self.ended or missing:
             text += f", {len(missing)} {'missing' if self.ended else 'not reached'}"

@@ -73,8 +73,8 @@ class NameChecks:
         dot = name.find(b".", (slash := name.rfind(b"/") + 1))
         directory = name[slash:] in (b"", b".")
         if directory or ((slash or 0 in name or b".." in name) and not is_safe(name)):
-            what = "is the name of a directory" if directory else "is absolute, or contains .. or a NUL"
-            raise MalformedRow(f"the name {show(name)} {what} [unsafe-name]")
+            words = "is the name of a directory" if directory else "is absolute, or contains .. or a NUL"
+            raise MalformedRow(f"the name {show(name)} {words} [unsafe-name]")
         if dot <= slash:  # no key: inlined `split_name`
             if self._others.add(name):
                 raise MalformedRow(f"{show(name)} occurs twice [duplicate-entry]")
@@ -82,8 +82,8 @@ class NameChecks:
         key, field = name[:dot], name[dot + 1 :]
         if key != self.last:
             if self._keys.add(key):
-                what = f"{show(name)} belongs to a sample that ended before [scattered-sample]"
-                raise MalformedRow(what, hint=self._repair)
+                words = f"{show(name)} belongs to a sample that ended before [scattered-sample]"
+                raise MalformedRow(words, hint=self._repair)
             if self.last is None:
                 self.first = key
             self.last = key

@@ -122,8 +122,8 @@ class View:
                 raise self.bad(field, f"is a hard link to {show(entry.link)}, which is not a file of the sample")
             entry = target
         if entry.sparse:
-            what = f"{show(entry.name)} is a sparse file, whose content cannot be read"
-            raise Problem("sparse-entry", self.sample.source.name, entry.start, what)
+            message = f"{show(entry.name)} is a sparse file, whose content cannot be read"
+            raise Problem("sparse-entry", self.sample.source.name, entry.start, message)
         if entry.type in _EMPTY:
             raise self.bad(field, "is not a regular file")
         return entry
@@ -194,10 +194,10 @@ class View:
         problem.hint = "__key__ is the key" if name == "key" else None
         return problem
 
-    def bad(self, field: bytes, what: str) -> Problem:
+    def bad(self, field: bytes, detail: str) -> Problem:
         """Return the problem of a field that is not of the required type."""
-        what = f"the field {show(field)} of {show(self.sample.key or b'')} {what}"
-        return Problem("bad-field", self.sample.source.name, self.sample.start, what)
+        detail = f"the field {show(field)} of {show(self.sample.key or b'')} {detail}"
+        return Problem("bad-field", self.sample.source.name, self.sample.start, detail)
 
 
 class Name:
@@ -336,8 +336,8 @@ def _follow(view: View, field: bytes, value: Any, path: list[PathStep]) -> Any:
             value = step_into(value, step)
         except KeyError:
             key, sample = ".".join(map(str, path[: place + 1])), view.sample
-            what = f"{show(sample.key or b'')} has no {show(key)} in its field {show(field)}"
-            raise Problem("missing-field", sample.source.name, sample.start, what) from None
+            message = f"{show(sample.key or b'')} has no {show(key)} in its field {show(field)}"
+            raise Problem("missing-field", sample.source.name, sample.start, message) from None
     return value
 
 

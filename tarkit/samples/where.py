@@ -345,14 +345,14 @@ class Where:
                 raise self._refused(node, f"{name} takes a name, such as {name}('seg.png'),")
         return self._applied(node, function, *node.args)
 
-    def _refused(self, node: ast.AST, what: str) -> Usage:
-        return Usage(f"{spell('where')}: {what} at character {_character(self.source, node)}", HINT)
+    def _refused(self, node: ast.AST, words: str) -> Usage:
+        return Usage(f"{spell('where')}: {words} at character {_character(self.source, node)}", HINT)
 
-    def _problem(self, view: View, name: str, node: ast.AST, what: str) -> Problem:
+    def _problem(self, view: View, name: str, node: ast.AST, detail: str) -> Problem:
         sample = view.sample
         part = (ast.get_source_segment(self.source, node) or self.text).translate(_DIGITS)
-        what = f"{spell('where')} {show(part)} for {show(sample.key or b'')}: {what}"
-        return Problem(name, sample.source.name, sample.start, what)
+        detail = f"{spell('where')} {show(part)} for {show(sample.key or b'')}: {detail}"
+        return Problem(name, sample.source.name, sample.start, detail)
 
 
 def _either(wanted: bool, values: Sequence[Value]) -> Value:

@@ -105,8 +105,8 @@ class Map:
         first, rule = rules[0]
         for name, other in rules:
             if other.category is not rule.category:
-                what = f"{show(first)} is of {show(rule.category.text)}, {show(name)} of {show(other.category.text)}"
-                raise self._torn(f"{what}, and both are of one sample")
+                message = f"{show(first)} is of {show(rule.category.text)}, {show(name)} of {show(other.category.text)}"
+                raise self._torn(f"{message}, and both are of one sample")
         return rule.category
 
     def _of_name(self, name: bytes) -> _Rule | None:
@@ -119,8 +119,8 @@ class Map:
                 raise self._torn(f"{show(name)} is of {show(hits[0].category.text)} and of {show(hit.category.text)}")
         return hits[0] if hits else None
 
-    def _torn(self, what: str) -> TarkitError:
-        return TarkitError(f"{self.name}: {what}", "make the patterns exclusive")
+    def _torn(self, words: str) -> TarkitError:
+        return TarkitError(f"{self.name}: {words}", "make the patterns exclusive")
 
 
 def read_map(
@@ -261,6 +261,6 @@ def _lines(name: str, text: str, sep: str | None) -> Iterator[tuple[str, str | N
         parts = line.split(sep if sep is not None else "\t" if "\t" in line else None)
         fields = [part.strip() for part in parts]
         if len(fields) != 2 or not all(fields):
-            what = f"{name}:{number}: a line is PATTERN TEMPLATE, and this one has {len(fields)} fields"
-            raise TarkitError(what, "a tab separates the two")
+            message = f"{name}:{number}: a line is PATTERN TEMPLATE, and this one has {len(fields)} fields"
+            raise TarkitError(message, "a tab separates the two")
         yield f"{name}:{number}", fields[0], fields[1]

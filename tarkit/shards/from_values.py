@@ -142,8 +142,8 @@ class _OpenOutput:
         finally:
             done = sum(shard.samples for shard in self.target.done) if isinstance(self.target, ShardsWriter) else 0
             if lost := self.samples - done:
-                what = f"the writer was never closed, lost samples: {lost} of {self.samples}"
-                text = f"{self.name}: {what}; write in a `with` block, or call close()"
+                words = f"the writer was never closed, lost samples: {lost} of {self.samples}"
+                text = f"{self.name}: {words}; write in a `with` block, or call close()"
                 warnings.warn_explicit(text, TarkitWarning, *self.place)
 
 

@@ -69,9 +69,9 @@ class ShardsOutput(ShardsPlan):
 
     def refuse_places(self, run: Run) -> None:
         """Raise Usage when another file of the run has one of the names that the shards may get."""
-        for what, _, path in run.places.values():
-            if what != "the output" and self.matches(path):
-                raise Usage(f"{path} is {what}, and has a name that the shards may get")
+        for words, _, path in run.places.values():
+            if words != "the output" and self.matches(path):
+                raise Usage(f"{path} is {words}, and has a name that the shards may get")
 
     def refuse_inputs(self, locations: Sequence[Location]) -> None:
         """Raise Usage when an input has one of the names that the shards may get."""

@@ -75,8 +75,8 @@ def check_series(run: Run, output: Output, series: Sequence[SeriesSpec], inputs:
         raise TarkitError(f"{missing[0]}{more}: no such directory", f"mkdir -p {' '.join(missing[:9])}")
     most = allow_files(OPEN_EACH * len(series) + inputs)
     if most < len(series):
-        what = f"{option}: {len(series)} shards at once, but the system allows {most} to be open"
-        raise TarkitError(what, "raise the limit with ulimit -n, or write some of them in each of several runs")
+        message = f"{option}: {len(series)} shards at once, but the system allows {most} to be open"
+        raise TarkitError(message, "raise the limit with ulimit -n, or write some of them in each of several runs")
     codecs = [output.codec[0] if output.codec else codec_by_suffix(spec.template.text) for spec in series]
     needed = sum(HEAVY.get(codec, 1 << 20) for codec in codecs if codec and codec != "none")
     if needed > default_memory():

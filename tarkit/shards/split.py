@@ -141,8 +141,8 @@ class SplitOptions(SeriesOptions):
         if self.append and self.force:
             raise Usage(f"{spell('append')} keeps what is there, {spell('force')} replaces it: choose one")
         if self.append and self.start is not None:
-            what = f"{spell('append')} continues after the last shard: it cannot be used with {spell('start')}"
-            raise Usage(what)
+            message = f"{spell('append')} continues after the last shard: it cannot be used with {spell('start')}"
+            raise Usage(message)
         self.limits, self.shares = self._parse_limits(), self._parse_parts()
 
     def _check_series(self) -> None:
@@ -158,15 +158,15 @@ class SplitOptions(SeriesOptions):
             raise Usage(f"{spell('group')} and {spell('group_field')}: choose one")
 
     def _check_equal(self) -> None:
-        what = spell("shards" if self.shards else "even")
+        message = spell("shards" if self.shards else "even")
         if self.equal and not (self.count is None and self.size is None):
-            raise Usage(f"{what} cannot be used with {spell('count')} or {spell('size')}")
+            raise Usage(f"{message} cannot be used with {spell('count')} or {spell('size')}")
         if self.remainder != "spread" and (self.shards is None or self.even == "size"):
             more = " and equal numbers of samples" if self.shards else ""
             raise Usage(f"{spell('remainder')} requires {spell('shards')}{more}")
         if self.series_option and (self.equal or self.max_shards is not None):
-            what = spell("max_shards") if self.max_shards else what
-            raise Usage(f"{what} cannot be used with {self.series_option}: it needs one series of shards")
+            message = spell("max_shards") if self.max_shards else message
+            raise Usage(f"{message} cannot be used with {self.series_option}: it needs one series of shards")
 
     @property
     def equal(self) -> bool:
@@ -267,8 +267,8 @@ class SplitOptions(SeriesOptions):
         directory = os.fspath(self.template or "")
         if directory and not directory.endswith("/"):
             if directory != "-" and not os.path.isdir(directory):
-                what = f"with {spell('map')}, {spell('template')} is a directory: the map has the names of shards"
-                raise Usage(what, f"{spell('template')} '{directory}/'")
+                message = f"with {spell('map')}, {spell('template')} is a directory: the map has the names of shards"
+                raise Usage(message, f"{spell('template')} '{directory}/'")
             directory += "/" * (directory != "-")
         output = self._output(directory + SPLIT_NAME if directory != "-" else directory)
         if output.location.kind != "path":
@@ -322,5 +322,5 @@ def _report_series(run: Run, output: ShardsOutput, writer: ShardsWriter) -> None
     if isinstance(assign, ByMap):
         run.facts["unmatched"] = assign.unmatched
         if assign.unmatched:
-            what = "1 sample is" if assign.unmatched == 1 else f"{assign.unmatched} samples are"
-            run.warn(f"{what} in no category of {assign.map.name} and left out, {show(assign.first)} first")
+            message = "1 sample is" if assign.unmatched == 1 else f"{assign.unmatched} samples are"
+            run.warn(f"{message} in no category of {assign.map.name} and left out, {show(assign.first)} first")

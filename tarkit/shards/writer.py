@@ -156,9 +156,9 @@ class ShardsWriter:
         """Return False for a sample that is skipped since the one before it has its key. Raise TarkitError if that is
         allowed: readers would join the two, unless a shard ends between them."""
         if stays_apart(sample, self._run.policy):
-            what = f"{sample.source.name}: at {sample.start}: the sample before it in its part has the same key"
+            message = f"{sample.source.name}: at {sample.start}: the sample before it in its part has the same key"
             raise TarkitError(
-                f"{what} {show(sample.key or b'')}, and a shard may end between the two",
+                f"{message} {show(sample.key or b'')}, and a shard may end between the two",
                 "tarkit sort joins them before",
             )
         return False

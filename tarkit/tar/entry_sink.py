@@ -105,9 +105,9 @@ class EntrySink(WriteOnlySink):
         pieces, self._pieces, self._size = self._pieces, [], 0
         self.target.writev(pieces)
 
-    def refused(self, name: bytes, what: str) -> Unsupported:
+    def refused(self, name: bytes, reason: str) -> Unsupported:
         """Return the error for an entry that the output cannot hold."""
-        return Unsupported(f"{self.name}: {self.format} cannot hold {show(name)}: {what}", "write a .tar")
+        return Unsupported(f"{self.name}: {self.format} cannot hold {show(name)}: {reason}", "write a .tar")
 
     def header(self, entry: Entry) -> bytes:
         """Return the header of an entry that is being passed on, with its extensions."""

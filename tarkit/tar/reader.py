@@ -409,12 +409,14 @@ class TarReader:
                 self.broken = self.resume = behind
                 self.torn = lone or not self._is_end(pos, behind)
                 self.filled = self._zero_filled(pos, behind)
-                what = "data follow a lone block of zeros" if lone else "data follow the end of the archive"
-                raise Problem("trailing-data", self.source.name, behind, what)
+                message = "data follow a lone block of zeros" if lone else "data follow the end of the archive"
+                raise Problem("trailing-data", self.source.name, behind, message)
             behind += len(chunk) & -BLOCK or len(chunk)  # less than a block: the end of the input
         if behind % BLOCK:
-            what = f"the archive has {behind} bytes, not a multiple of {BLOCK}: some were lost or added {self._after()}"
-            raise Problem("truncated", self.source.name, behind, what)
+            message = (
+                f"the archive has {behind} bytes, not a multiple of {BLOCK}: some were lost or added {self._after()}"
+            )
+            raise Problem("truncated", self.source.name, behind, message)
         self.filled = self._zero_filled(pos, behind)
         if self.filled is not None:
             raise self.filled
@@ -426,8 +428,8 @@ class TarReader:
         if pos == 0 and zeros > blocks.RECORD:
             return Problem("zero-filled", self.source.name, pos, f"{zeros} bytes of zeros in place of an archive")
         if zeros > 2 * BLOCK + PADDING:
-            what = f"{zeros} bytes of zeros {self._after()}: some may be in place of its content or of more entries"
-            return Problem("zero-filled", self.source.name, pos, what)
+            message = f"{zeros} bytes of zeros {self._after()}: some may be in place of its content or of more entries"
+            return Problem("zero-filled", self.source.name, pos, message)
         return None
 
     def _is_end(self, start: int, stop: int) -> bool:
@@ -445,21 +447,21 @@ class TarReader:
     def _after(self) -> str:
         return f"after {show(self.last[0])}" if self.last and self.last[0] else "at the start"
 
-    def _bad(self, pos: int, what: str, start: int | None = None) -> Problem:
+    def _bad(self, pos: int, detail: str, start: int | None = None) -> Problem:
         self.broken = pos if start is None else start
         self.resume = pos + BLOCK
         if self.last is None and pos == self.first == 0 and b"ustar" not in bytes(self.source.peek(0, BLOCK)[257:262]):
             kind, hint = self._not_tar()
-            return Problem("bad-header", self.source.name, pos, f"{kind}: {what} the first header", hint)
-        return Problem("bad-header", self.source.name, pos, f"{what} the header {self._after()}")
+            return Problem("bad-header", self.source.name, pos, f"{kind}: {detail} the first header", hint)
+        return Problem("bad-header", self.source.name, pos, f"{detail} the header {self._after()}")
 
     def _cut(self, start: int, end: int) -> Problem:
         self.broken = self.resume = start
-        what, hint = f"the input ends inside a header {self._after()}", None
+        words, hint = f"the input ends inside a header {self._after()}", None
         if end < BLOCK:
             kind, hint = self._not_tar()
-            what = what if hint == _NO_TAR else f"{kind}: {what}"
-        return Problem("truncated", self.source.name, end, what, hint)
+            words = words if hint == _NO_TAR else f"{kind}: {words}"
+        return Problem("truncated", self.source.name, end, words, hint)
 
     def _not_tar(self) -> tuple[str, str]:
         """Return the kind of an input that begins without a header, and the hint."""
@@ -478,15 +480,15 @@ class TarReader:
             return self._cut(pos, limit)
         self.broken = self.resume = pos
         hint = None if pos else "it has 0 bytes: make or fetch it again"
-        what = f"no end-of-archive marker {self._after()}" if pos else "the input is empty"
-        return Problem("no-end-marker", self.source.name, pos, what, hint)
+        message = f"no end-of-archive marker {self._after()}" if pos else "the input is empty"
+        return Problem("no-end-marker", self.source.name, pos, message, hint)
 
     def _overruns(self, entry: Raw) -> Problem:
         self.cut = Entry._make(entry)
         self.broken = self.resume = self.cut.start
         size = self.source.size or 0
-        what = f"the input ends inside {show(self.cut.name)}, which needs {self.cut.stop - size} bytes more"
-        return Problem("truncated", self.source.name, size, what)
+        message = f"the input ends inside {show(self.cut.name)}, which needs {self.cut.stop - size} bytes more"
+        return Problem("truncated", self.source.name, size, message)
 
 
 class _Learned(dict[bytes, tuple[int, bytes, bytes]]):

@@ -81,7 +81,7 @@ def test_steps(recipe: tuple[list[bytes], list[Sample]]) -> None:
         assert samples(tarkit.open("one.tar")) == samples(tarkit.open("two.tar")) == samples(chain(archive))
         os.unlink("one.tar")
         os.unlink("two.tar")
-    with pytest.warns(tarkit.TarkitWarning, match="1 entries without a key are left out"):
+    with pytest.warns(tarkit.TarkitWarning, match="1 entry without a key is left out"):
         shards = dataset(lines).split("s-%d.tar", count=25)
     assert [shard.samples for shard in shards] == [25, 25, 10]
 
