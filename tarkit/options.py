@@ -28,7 +28,7 @@ class OptionRow:
         more: further help, of `--help-all` and the manual page.
         metavar: the word for the value.
         detail: whether only these list it.
-        default: that of its value; False for a flag.
+        default: that of its value. A bool makes the option a flag, which gives the other one.
         required: whether the command line must have it.
         type: int or float, for any such number; or a function that reads another word for one, and raises Usage.
         types: those that a value may have in Python.

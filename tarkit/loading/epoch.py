@@ -56,9 +56,11 @@ def read_headers(data: Dataset, full: bool, equal: bool) -> Headers:
     """
     marks: dict[int, str] = {}
     if full:
-        if equal and (data.selected or data.opaque):
-            raise Usage("equal with shuffle='full' needs all samples: it cannot be used with where or map")
-        index = IndexedDataset(data.locations, data.new_run())
+        run = data.new_run()
+        if equal and data.leaves_out(run.policy):
+            unfit = "where, map or a step that may leave samples out"
+            raise Usage(f"equal with shuffle='full' needs all samples: it cannot be used with {unfit}")
+        index = IndexedDataset(data.locations, run)
         for shard, source in enumerate(index.sources):
             note_mark(marks, shard, data.locations[shard], source)
         return index, [len(index)] if equal else [], marks
@@ -78,6 +80,7 @@ class Shards:
     Attributes:
         data: the dataset.
         count: the number of shards.
+        whole: whether no step may leave samples out.
         sizes: the number of samples of each, after all steps, if `equal` needs it.
         marks: with shuffle="full", whose samples are of all shards, the marks of all; see `tarkit.loading.identity`.
     """
@@ -87,6 +90,7 @@ class Shards:
         self.data = data
         self.settings = settings
         self.count = len(data.locations)
+        self.whole = not data.leaves_out(data.new_run().policy)
         self._index: IndexedDataset | None = None
         self.sizes: list[int] = []
         self.marks: dict[int, str] = {}

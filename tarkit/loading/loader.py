@@ -161,7 +161,7 @@ class Loader(Iterable[Any]):
         settings, shards, place = self._settings, self._shards, self._find_place()
         epochs = range(self.epoch, self.epoch + (settings.epochs or 0))
         sizes = [shards.size(epoch, place) for epoch in epochs]
-        if settings.full and not shards.data.selected and not shards.data.opaque and settings.equal is None:
+        if settings.full and shards.whole and settings.equal is None:
             sizes = [len(place.divide(range(shards.items)))] * len(epochs)
         if None in sizes or settings.epochs is None:
             raise TypeError("the number of samples is known with equal, with length, and with shuffle='full'")

@@ -50,6 +50,7 @@ def sample_batches(name: str, entries: Iterator[NewEntries]) -> Iterator[SampleB
             start = begin = stop = sample.stop
             if sample.following is not None:
                 last, held, size = sample.following
+                key = last
                 stop += size
     if last is not None and stop > begin:
         keys.append(last)

@@ -79,8 +79,8 @@ class TreeReader(InputReader):
     Attributes:
         content: bytes of contents so far.
         samples, files: how many were read.
-        skipped: a message for each sample that was left out, and for each file without a key.
-        names: checks the names of the entries, and counts the samples that readers find, where some may be left out.
+        skipped: a message for each sample that was left out, and for each file without a key that was.
+        names: with `skip_missing`, checks the names of the entries of a shard, and counts its samples as readers do.
     """
 
     def __init__(self, origin: TreeOrigin, run: Run, tmpdir: str | None) -> None:
@@ -118,11 +118,11 @@ class TreeReader(InputReader):
         self.samples += len(rows.keys)
         self.files += len(rows.names)
         small, encode_, pads, mtime = self._loader.small, encode, PADS, self._origin.mtime or 0
-        files = zip(rows.names, rows.sources, rows.sizes, strict=True)
+        files = zip(rows.names, rows.sizes, rows.sources, strict=True)
         first = start = stop = 0  # the first sample that is not passed on, where it begins, and the end
         pieces: list[Piece] = []  # of that sample and those behind it
         ends: list[int] = []  # where each file ends
-        for name, source, size in files:
+        for name, size, source in files:
             data = small(source, size) if COLON not in source else b""
             if data:
                 size = len(data)
@@ -131,7 +131,7 @@ class TreeReader(InputReader):
                 stop += len(header) + size + len(padding)
                 self.content += size
             else:
-                more, length = self._entry(name, source, size)
+                more, length = self._entry(name, size, source)
                 pieces += more
                 stop += length
             ends.append(stop)
@@ -154,7 +154,7 @@ class TreeReader(InputReader):
                 ends += [stop] * count
 
     def _entry(
-        self, name: bytes, source: bytes, size: int, content: EntryContent | None = None
+        self, name: bytes, size: int, source: bytes, content: EntryContent | None = None
     ) -> tuple[list[Piece], int]:
         """Return the pieces of an entry, and their length."""
         data, large, size, modified = content or self._load(source, size)
@@ -234,7 +234,7 @@ class TreeReader(InputReader):
         self.files += len(files)
         self.names.extend([file[0] for file, _ in files])
         for (name, size, source), content in files:
-            yield key, *self._entry(name, source, size, content)
+            yield key, *self._entry(name, size, source, content)
 
 
 def _places(origin: TreeOrigin) -> Iterator[Place]:

@@ -231,8 +231,12 @@ class Chain:
 
     @property
     def selected(self) -> bool:
-        """Whether samples are chosen, so that some may be left out."""
+        """Whether samples are chosen, by a step or where they are read; see `leaves_out`."""
         return not self._origin.whole or any(isinstance(step, SampleFilter) for step in self._steps)
+
+    def leaves_out(self, policy: Policy) -> bool:
+        """Return whether fewer samples may come than the origin has, if `policy` decides about problems."""
+        return not self._origin.whole or any(step.leaves_out(policy) for step in self._steps)
 
     @property
     def choice(self) -> str:

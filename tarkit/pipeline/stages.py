@@ -50,26 +50,16 @@ def neighbours(
 
 
 def without_strays(batches: Iterator[SampleBatch], policy: Policy) -> Iterator[SampleBatch]:
-    """Yield the samples; entries without a key that are in none are dropped with a warning.
-
-    They are all of an archive without samples, or those in front of an entry that is cut, where a stream ends early.
-    """
-    name: str | None = None  # of the archive of the last sample
+    """Yield the samples; entries without a key that are in none are dropped with a warning."""
     for batch in batches:
         if batch.key is not None:
-            name = batch.source.name
             yield batch
         else:
             for sample in batch:
                 sample.complete()
                 count = len(sample.entries)
-                entries = f"{plural(count, 'entry')} without a key {'is' if count == 1 else 'are'} left out"
-                words = (
-                    f"{entries}, behind the last sample"
-                    if sample.source.name == name
-                    else f"no sample found; {entries}"
-                )
-                policy.warn(f"{sample.source.name}: {words}")
+                words = "is left out: it is in no sample" if count == 1 else "are left out: they are in no sample"
+                policy.warn(f"{sample.source.name}: {plural(count, 'entry')} without a key {words}")
 
 
 class Keys:

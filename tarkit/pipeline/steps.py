@@ -101,6 +101,10 @@ class Step:
         """The selection of samples as text; empty where all pass, or all without problems."""
         return ""
 
+    def leaves_out(self, policy: Policy) -> bool:
+        """Return whether fewer samples may come out than go in, if `policy` decides about problems."""
+        return self.opaque
+
     def prepare(self, inputs: InputReader, before: Sequence[Step], run: Run) -> None:
         """Set how the inputs are read for this step, which comes after the steps `before`."""
 
@@ -138,6 +142,10 @@ class SampleFilter(Step):
         if select.keys is not None:
             named["keys"] = digest(b"\0".join(sorted(select.keys.wanted)))
         return ", ".join(f"{name}={value!r}" for name, value in named.items() if value is not None)
+
+    def leaves_out(self, policy: Policy) -> bool:
+        """Return True: samples that are not chosen do not come out."""
+        return True
 
     def apart(self) -> SampleFilter:
         """Return the filter for a run over some of the archives."""
@@ -180,6 +188,14 @@ class Change(Step):
         """The fields that samples must have not to be left out."""
         required = " ".join(os.fsdecode(b"|".join(names)) for names in self.fields.require)
         return f"require={required!r}" if required and self.fields.on_missing == "skip" else ""
+
+    def leaves_out(self, policy: Policy) -> bool:
+        """Return whether samples may be left out: for a field that they lack, or since no field is left of them."""
+        fields = self.fields
+        if fields.drop or any(not new for _, new in fields.rename):
+            return True
+        skips = fields.on_missing == "skip" or (fields.on_missing == "error" and "missing-field" in policy.skipped)
+        return bool(fields.keep and (skips or fields.on_missing != "error")) or bool(fields.require and skips)
 
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the samples with their new fields and keys."""

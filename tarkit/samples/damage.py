@@ -18,7 +18,8 @@ from tarkit.tar.reader import Entry, Raw, TarReader, find_entry
 def find_beyond(source: Source, header: int, kept: int, passed: Callable[[int], None] | None) -> int | None:
     """Return where reading can resume after the damaged header at `header` (see `find_entry`); None if nowhere.
 
-    In a stream the search is limited, so that its bytes from `kept` on, which are still needed, stay in memory.
+    In a stream the content of the damaged entry is passed over only if its bytes from `kept` on, which are still
+    needed, stay in memory.
     """
     reach = 1 << 62 if source.seekable else streams.HELD // 4 - (header - kept)
     return find_entry(source, header, reach, passed)
@@ -58,14 +59,15 @@ class Recovery:
         return self._first is not None
 
     def pass_over(self, problem: Problem, begun: TarSample | None) -> bool:
-        """Apply the policy to damage; the incomplete sample keeps its whole entries.
+        """Apply the policy to damage: end, or go on behind it. Where it is kept, so are all whole entries.
 
         Args:
             problem: the damage, which ended the entries of `reader`.
             begun: a sample whose end is not known, and whose bytes are still needed.
 
         Returns:
-            Whether the incomplete sample is kept.
+            Whether the sample that is incomplete then is whole as far as damage goes: behind a header that is passed
+            over it is the next one, since the one before was left out.
 
         Raises:
             Problem: damage that the policy does not let pass.
@@ -94,7 +96,7 @@ class Recovery:
         return self._go_on_behind_header(keep, begun)
 
     def _go_on_behind_header(self, keep: bool, begun: TarSample | None) -> bool:
-        """Continue with the next header that is valid, or end; return whether the incomplete sample is kept."""
+        """Continue with the next header that is valid, or end; return what `pass_over` does."""
         reader, groups = self.reader, self._groups
         header = reader.resume - block.BLOCK
         if not keep:
@@ -113,9 +115,9 @@ class Recovery:
         return self._source.failure is None or self._policy.apply(self._source.failure) == "keep"
 
     def take_along(self, key: bytes, start: int) -> bool:
-        """Return whether the next sample, which begins with an entry at `start`, may have lost its first entries.
+        """Return whether the next sample has to be left out, as the damage before `start` may have taken entries of it.
 
-        It is the rest of the sample that was left out, or another one, which is named.
+        It is the rest of the sample that was left out before, which is counted once, or another one, which is named.
         """
         if not self.suspect:
             return False

@@ -239,6 +239,11 @@ loader(data, collate=len) -> Usage: collate requires batch
 loader(data, resample=True, equal='drop') -> Usage: equal cannot be used with resample
 loader(data, shuffle='full', resample=True) -> Usage: cannot be used with resample or interleave
 loader(data, shuffle='full', equal='drop', where='cls == 1') -> Usage: needs all samples
+loader(data.require('jpg', on_missing='skip'), shuffle='full', equal='drop') -> Usage: needs all samples
+loader(open('a.tar', skip='missing-field').select('jpg'), shuffle='full', equal='drop') -> Usage: needs all samples
+loader(data.drop('x*'), shuffle='full', equal='drop') -> Usage: needs all samples
+len(loader(data.require('jpg', on_missing='skip'), shuffle='full')) -> TypeError: the number of samples is known with
+len(loader(open('a.tar', skip='all').select('jpg'), shuffle='full')) -> TypeError: the number of samples is known with
 
 list(open('cut.tar')) -> TarkitError: [truncated] | ; tarkit.open(..., skip='truncated') keeps the whole
 list(open('a.tar', allow='truncated', skip='truncated')) -> TarkitError: allow and skip both name truncated

@@ -214,7 +214,7 @@ def test_entries_without_key_go_with_a_sample(run: Run, archive: Archive, feed: 
     if feed.kind != "pipe":
         ran = run("mix", "m.json", "--seed", "1")
         assert ran.stdout == tar(members)
-        assert ran.lines == [f"tarkit: warning: {word}: no sample found; 1 entry without a key is left out"]
+        assert ran.lines == [f"tarkit: warning: {word}: 1 entry without a key is left out: it is in no sample"]
 
 
 # ---- selection

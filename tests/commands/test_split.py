@@ -707,4 +707,4 @@ def test_an_entry_without_key_before_an_entry_that_is_cut(run: Run) -> None:
     data = tar({"a.x": b"1", "README": b"2", "b.x": b"3" * 600})[:2600]
     ran = run("split", "-", "-c", "1", "--allow", "truncated", "-o", "s-%d.tar", stdin=gzip.compress(data))
     assert entries(Path("s-0.tar").read_bytes()) == [("a.x", b"1")]
-    assert ran.lines[1] == "tarkit: warning: stdin: 1 entry without a key is left out, behind the last sample"
+    assert ran.lines[1] == "tarkit: warning: stdin: 1 entry without a key is left out: it is in no sample"
