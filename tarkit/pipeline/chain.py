@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 
 class Origin(Protocol):
-    """The origin of the samples of a dataset: archives, or other datasets."""
+    """The origin of the samples of a dataset: archives, a table, a tree of files, or other datasets."""
 
     @property
     def locations(self) -> tuple[Location, ...]:
-        """All archives."""
+        """What is read: all archives, the table, the directory; at least one."""
 
     @property
     def storage(self) -> StoreOptions | None:
@@ -48,7 +48,7 @@ class Origin(Protocol):
 
     @property
     def whole(self) -> bool:
-        """Whether all samples of the archives are read, those of each archive in order."""
+        """Whether it is archives of which all samples are read, those of each archive in order."""
 
     @property
     def keys_may_repeat(self) -> bool:
