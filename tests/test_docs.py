@@ -78,7 +78,9 @@ def test_a_change_makes_the_check_fail(
 
     assert docs.main(["--check"], copy) == 1
     assert sorted(capsys.readouterr().err.splitlines()) == [
-        f"man/tarkit-{name}.1 is stale: scripts/docs renews it" for name in ("cat", "mix", "split")
+        f"{path.format(name)} is stale: scripts/docs renews it"
+        for path in ("docs/commands/tarkit-{}.md", "man/tarkit-{}.1")
+        for name in ("cat", "mix", "split")
     ]
 
     assert docs.main([], copy) == 0
@@ -93,7 +95,7 @@ def test_tables_are_checked(
     monkeypatch.setitem(PROBLEMS, "truncated", PROBLEMS["truncated"]._replace(meaning="other words"))
 
     assert docs.main(["--check"], copy) == 1
-    stale = ["man/tarkit.1", "README.md", "docs/problems.md"]
+    stale = ["man/tarkit.1", "README.md", "docs/problems.md", "docs/commands/index.md"]
     assert [line.split()[0] for line in capsys.readouterr().err.splitlines()] == stale
 
     docs.main([], copy)
@@ -103,7 +105,7 @@ def test_tables_are_checked(
 
 def test_packages_have_a_row(docs: Any) -> None:
     """Each package has a row, with the first words of its docstring."""
-    rows = docs.package_table().splitlines()[2:]
+    rows = docs.pages.package_table().splitlines()[2:]
     names = [row.split("`")[1] for row in rows]
     assert {"tar/", "streams/codecs/", "errors.py"} <= set(names)
     assert all((ROOT / "tarkit" / name).exists() for name in names)
@@ -193,13 +195,15 @@ def test_the_tour_prints_what_the_readme_shows(
 
 def test_pages_of_removed_commands_are_removed(docs: Any, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A page without a command is stale, and is removed."""
-    (copy / "man/tarkit-gone.1").write_text("old")
+    pages = ["docs/commands/tarkit-gone.md", "man/tarkit-gone.1"]
+    for page in pages:
+        (copy / page).write_text("old")
 
     assert docs.main(["--check"], copy) == 1
-    assert "man/tarkit-gone.1" in capsys.readouterr().err
+    assert sorted(line.split()[0] for line in capsys.readouterr().err.splitlines()) == pages
 
     docs.main([], copy)
-    assert not (copy / "man/tarkit-gone.1").exists()
+    assert not any((copy / page).exists() for page in pages)
 
 
 def test_unknown_arguments_are_refused(docs: Any) -> None:
@@ -221,6 +225,10 @@ def test_a_page_is_complete(name: str) -> None:
     for example in getattr(command, "examples", ()):
         assert f"\n{example}\n" in page
     assert " ".join(getattr(command, "cost", "").split()) in words
+    site = (ROOT / "docs/commands" / f"tarkit-{name}.md").read_text()
+    headings = " ".join(re.findall(r"^### `(.*)`$", site, re.MULTILINE)).replace(",", "").split()
+    assert {option for parameter in command.params for option in parameter.opts if option[0] == "-"} <= {*headings}
+    assert all(f"\n{example}\n" in site for example in getattr(command, "examples", ()))
 
 
 @each_row("words", [["mandoc", "-T", "lint", "-W", "warning"], ["groff", "-man", "-ww", "-z", "-Tascii"]])

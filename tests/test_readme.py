@@ -6,6 +6,7 @@ tour of README.md with its output.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import struct
@@ -56,7 +57,8 @@ def _blocks(document: Path) -> list[Block]:
 
 BLOCKS = [block for document in DOCUMENTS for block in _blocks(document)]
 PROGRAM = _blocks(ROOT / "docs/python.md")  # one program, which tests/api/test_guide.py runs
-ELSEWHERE = (TOUR, "From directories of pictures to a trained model")  # tests/loading/test_training.py runs the latter
+ELSEWHERE = (TOUR, "From directories of pictures to a trained model", "Examples")
+"""Sections whose blocks are not run here: tests/loading/test_training.py runs the second; the last is that of commands."""
 TO_RUN = [
     block for block in BLOCKS if block.language in RUN and block.section not in ELSEWHERE and block not in PROGRAM
 ]
@@ -384,7 +386,19 @@ def _in_parts(directory: Path) -> None:
     assert len([*(directory / "parts").glob("*.tar.gz")]) == 4
 
 
+def _scripted(directory: Path) -> None:
+    assert sum(len(_names(path)) for path in directory.glob("by-size-*.tar")) == 24
+    assert not list(directory.glob("by-size-*2.tar"))
+
+
+def _reported(directory: Path) -> None:
+    assert json.loads((directory / "run.json").read_text())["samples"] == 12
+    assert sum(len(_names(path)) for path in directory.glob("reported-*.tar")) == 48
+
+
 CHECKS: dict[str, Callable[[Path], None]] = {
+    "Exit status": _scripted,
+    "Results for programs": _reported,
     "tarkit": _start,
     "Pairs of arrays": _npy_shards,
     "A hundred thousand files": _npy_large,
@@ -508,7 +522,7 @@ PAGES = [*DOCUMENTS, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 
 
 def _anchors(text: str) -> set[str]:
-    """Return the anchors that GitHub and mkdocs make from headings."""
+    """Return the anchors that GitHub and zensical make from headings."""
     titles = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
