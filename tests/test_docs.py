@@ -19,6 +19,7 @@ from typing import Any
 import click
 import pytest
 
+import tarkit
 from tarkit.cli.app import COMMANDS, group
 from tarkit.problems import PROBLEMS
 from tests._served import served
@@ -110,6 +111,16 @@ def test_packages_have_a_row(docs: Any) -> None:
     assert {"tar/", "streams/codecs/", "errors.py"} <= set(names)
     assert all((ROOT / "tarkit" / name).exists() for name in names)
     assert all(row.count("|") == 3 and len(row.split("|")[2]) > 10 for row in rows)
+
+
+def test_each_public_name_has_its_place_in_the_reference() -> None:
+    """Each name of the package is on one page of the API reference, and each page is in the navigation."""
+    pages = {path.name: path.read_text() for path in (ROOT / "docs/api").glob("*.md")}
+    names = [name for text in pages.values() for name in re.findall(r"^::: tarkit\.(\w+)$", text, re.MULTILINE)]
+    assert sorted(names) == sorted(name for name in tarkit.__all__ if name != "__version__")
+    listed = (ROOT / "mkdocs.yml").read_text()
+    every = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")]
+    assert [str(path) for path in every if f": {path}\n" not in listed] == []
 
 
 TABLES = ("test_layers", "test_problems", "cli/test_app", "streams/test_codecs")
