@@ -1,4 +1,4 @@
-"""Pages and tables in Markdown, for README.md and docs/: made from the commands of click and the tables of the package."""
+"""Pages and tables in Markdown, for README.md and docs/: from the commands of click and the tables of the package."""
 
 from __future__ import annotations
 
@@ -181,7 +181,10 @@ def status_table() -> str:
 
 def variable_table() -> str:
     """Return the table of variables for docs/scripting.md."""
-    rows = [f"| {', '.join(f'`{name}`' for name in names.split(', '))} | {escaped(words)} |" for names, words in ENVIRONMENT.items()]
+    rows = [
+        f"| {', '.join(f'`{name}`' for name in names.split(', '))} | {escaped(words)} |"
+        for names, words in ENVIRONMENT.items()
+    ]
     return "\n".join(["| variable | meaning |", "|---|---|", *rows])
 
 

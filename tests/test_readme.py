@@ -58,7 +58,7 @@ def _blocks(document: Path) -> list[Block]:
 BLOCKS = [block for document in DOCUMENTS for block in _blocks(document)]
 PROGRAM = _blocks(ROOT / "docs/python.md")  # one program, which tests/api/test_guide.py runs
 ELSEWHERE = (TOUR, "From directories of pictures to a trained model", "Examples")
-"""Sections whose blocks are not run here: tests/loading/test_training.py runs the second; the last is that of commands."""
+"""Sections whose blocks are not run: tests/loading/test_training.py runs the second; the last is that of commands."""
 TO_RUN = [
     block for block in BLOCKS if block.language in RUN and block.section not in ELSEWHERE and block not in PROGRAM
 ]
