@@ -206,7 +206,8 @@ def test_the_tour_prints_what_the_readme_shows(
 
 def test_pages_of_removed_commands_are_removed(docs: Any, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A page without a command is stale, and is removed."""
-    pages = ["docs/commands/tarkit-gone.md", "man/tarkit-gone.1"]
+    gone = "tarkit-gone"
+    pages = [f"docs/commands/{gone}.md", f"man/{gone}.1"]
     for page in pages:
         (copy / page).write_text("old")
 
