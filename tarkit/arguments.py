@@ -74,9 +74,9 @@ def check_seconds(**arguments: int) -> None:
             raise Usage(f"{name}={value}: it is from {EARLIEST} to {LATEST} seconds since 1970, the years 1 to 9999")
 
 
-def check_choice(name: str, value: str | None, choices: object) -> None:
-    """Raise Usage for a value that is not one of the words of `choices`, a Literal. None is accepted."""
-    if value is not None and value not in get_args(choices):
+def check_choice(name: str, value: object, choices: object) -> None:
+    """Raise Usage for a value that is not one of the words of `choices`, a Literal."""
+    if value not in get_args(choices):
         raise Usage(f"{spell(name, value)}: it is one of {', '.join(get_args(choices))}")
 
 

@@ -7,6 +7,7 @@ for Python. A function of the Python API has an argument of the same name and de
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Self, dataclass_transform, get_args
 
@@ -16,6 +17,8 @@ from tarkit.errors import Usage, spell
 Role = Literal["", "output", "side", "file", "column", "inputs", "function", "map"]
 """What a value names. Files that are written: an output, or a file besides it (`side`). What is read: a file; a file or
 `FILE:COLUMN`; inputs; a function of Python; a map, which is a file or JSON."""
+
+_NONE = re.compile(r"\b(None|Any)\b")  # in the type of an option that may be None
 
 
 class OptionRow:
@@ -164,17 +167,26 @@ class Options:
 
     rows: ClassVar[dict[str, OptionRow]] = {}
     defaults: ClassVar[dict[str, Any]] = {}
+    never_none: ClassVar[frozenset[str]] = frozenset()  # options whose value is not None, by their type
 
     def __init_subclass__(cls) -> None:
         declared = {name: vars(cls)[name] for name in cls.__annotations__ if name in vars(cls)}
         cls.rows = {name: value for name, value in declared.items() if isinstance(value, OptionRow)} | cls.rows
         defaults = {name: value.default if isinstance(value, OptionRow) else value for name, value in declared.items()}
         cls.defaults = cls.defaults | defaults
+        cls.never_none = cls.never_none - declared.keys() | {
+            name
+            for name in declared
+            if not isinstance(defaults[name], bool | None) and not _NONE.search(cls.__annotations__[name])
+        }
 
     def __init__(self, **values: Any) -> None:
         if unknown := values.keys() - self.defaults.keys():
             raise TypeError(f"{type(self).__name__} has no options {', '.join(sorted(unknown))}")
         vars(self).update(self.defaults, **values)
+        for name in self.never_none:
+            if getattr(self, name) is None:
+                raise TypeError(f"{self.argument(name)}=None: without it the default is {self.defaults[name]!r}")
         for name, row in self.rows.items():
             setattr(self, name, row.accept(self.argument(name), getattr(self, name)))
         self.check()

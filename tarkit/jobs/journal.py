@@ -11,8 +11,9 @@ that resumes. One run at a time holds the lock of a journal, until its last proc
 
 A job is known by the digest of its value, its command line or the name of its call, and the names of its outputs. It
 is done if an attempt ended with status 0, and its inputs and outputs, as far as they are known, are what they were
-then: same size and time, of an object the same version. What cannot be compared, such as the output of a command or an
-object that may not be looked at, is never what it was: such a job is done again.
+then: same size and time, of an object the same version, of a directory those of all files in it and below. What cannot
+be compared, such as the output of a command or an object that may not be looked at, is never what it was: such a job is
+done again.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ UNKNOWN = "unknown"
 """The state of what cannot be compared."""
 
 DIGEST = 16  # bytes
+LISTED = 100_000  # files of a directory that is compared
 MANY = 32  # states of one list of names that are written one by one; of more a digest is written
 PATIENCE = 5.0  # seconds: the processes of a run that was killed end soon
 AGAIN = 0.05  # seconds between two attempts to lock
@@ -61,9 +63,34 @@ def fingerprint(name: str, options: StoreOptions | None = None) -> str | None:
         return None
     except (OSError, TarkitError) as error:
         return None if getattr(error, "errno", None) == errno.ENAMETOOLONG else UNKNOWN
-    if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
+    if stat.S_ISREG(status.st_mode):
         return f"{status.st_size}:{status.st_mtime_ns}"
+    if stat.S_ISDIR(status.st_mode):
+        return _directory_state(name)
     return "device" if os.path.realpath(name) == os.devnull else UNKNOWN
+
+
+def _directory_state(name: str) -> str:
+    """Return the state of all that is in a directory and below; UNKNOWN if that is much, or cannot be read."""
+    digest = blake2b(digest_size=DIGEST)
+    count = 0
+    try:
+        for directory, names, files in os.walk(name, onerror=_raised):
+            names.sort()
+            count += len(names) + len(files)
+            if count > LISTED:
+                return UNKNOWN
+            for path in (os.path.join(directory, file) for file in sorted(files)):
+                status = os.lstat(path)
+                digest.update(b"%b\0%d:%d\0" % (os.fsencode(path), status.st_size, status.st_mtime_ns))
+            digest.update(b"\0".join(map(os.fsencode, (directory, *names, ""))))
+    except OSError:
+        return UNKNOWN
+    return digest.hexdigest()
+
+
+def _raised(error: OSError) -> None:
+    raise error
 
 
 def location_states(locations: Iterable[Location], options: StoreOptions | None) -> FileStates:

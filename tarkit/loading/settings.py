@@ -98,7 +98,8 @@ class LoaderSettings:
         check_whole(seed=self.seed)
         check_at_least(0, initial=self.initial, length=self.length)
         check_at_least(1, interleave=self.interleave, batch=self.batch, epochs=self.epochs)
-        check_choice("equal", self.equal, Equal)
+        if self.equal is not None:
+            check_choice("equal", self.equal, Equal)
         if self.collate is not None:
             check_function(collate=self.collate)
         if self.full and (self.resample or self.interleave > 1):

@@ -168,7 +168,7 @@ class Packer:
     def _complete(self, packed: Packed) -> None:
         post, planned, shard = self._options.post, packed.planned, packed.shard
         self._run.samples += planned.samples
-        self.facts.update(entries=planned.files, missing=len(packed.skipped), kept=packed.kept)
+        self.facts.update(entries=planned.files, missing=len(packed.skipped), kept=int(packed.kept))
         for message in packed.skipped:
             self._run.warn(message)
         if shard is None:

@@ -371,6 +371,8 @@ def _near(path: str) -> str | None:
 
 
 def _path(text: str) -> Location:
+    if not text:
+        raise Usage("file: without a name", "is a shell variable unset?")
     return Location("path", text, text if text.isprintable() else show(text))
 
 

@@ -109,6 +109,15 @@ data.head()[0]['jpg'] -> KeyError: jpg: no such field; the sample 00 has txt, cl
 data.where("__import__('os')") -> Usage: where: unknown function; the functions are abs, endswith, field, float, has, in
 data.slice(-1) -> Usage: slice(-1, None, 1): a slice counts from the start, with a step of at least 1
 data.slice(0, 3, -1) -> Usage: slice(0, 3, -1): a slice counts from the start, with a step of at least 1
+data.sort(type=None) -> TypeError: type=None: without it the default is 'auto'
+data.require('x', on_missing=None) -> Usage: on_missing=None: it is one of error, warn, skip, keep
+open('a.tar', mode=None) -> Usage: mode=None: it is one of
+data.split('x-%d.tar', shards=2, even=None) -> TypeError: even=None: without it the default is 'count'
+data.proc('true', retries=None) -> TypeError: retries=None: without it the default is 0
+open('a.tar', allow=None) -> TypeError: allow=None: without it the default is ()
+shard('d', 'x-%d.tar', require='x', on_missing=None) -> TypeError: on_missing=None: without it the default is
+create('recipe', 'x.tar', parallel=None) -> TypeError: parallel=None: without it the default is 1
+stats('a.tar', processes=None) -> TypeError: processes=None: without it the default is 1
 data.sort(type='nix') -> Usage: type='nix': it is one of auto, str, int, float, natural
 data.table('t.tsv', 'a:') -> Usage: invalid column 'a:': it must be NAME, A;B, NEW:NAME or NEW:A,B
 data.write('x.tar', compress='nix') -> Usage: unknown codec 'nix': one of gz, zst, lz4, xz, bz2, zip, none

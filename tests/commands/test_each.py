@@ -19,7 +19,7 @@ import pytest
 
 from tarkit.jobs.process import LINE
 from tests._tools import PATIENT, each_row, gone, happens, pid_in, process, tarkit
-from tests.conftest import keys, tar
+from tests.conftest import entries, keys, tar
 
 pytestmark = pytest.mark.forks
 
@@ -307,6 +307,26 @@ def test_files_of_other_programs(here: Path, words: list[str]) -> None:
     assert (len(records()), Path("a.copy").read_text(), Path("b.copy").read_text()) == (4, "a", "new b")
     tarkit(*line)
     assert len(records()) == 4
+
+
+def test_directories_are_compared(here: Path) -> None:
+    """A file that has changed in a directory that a job reads or writes, at any depth, has it done again."""
+    for name in "ab":
+        (here / name / "sub").mkdir(parents=True)
+        (here / name / "sub/file").write_text(name)
+    packs = ["each", "a", "b", "--journal", "j", "--resume", "--", "tar", "-cf", "out-{}.tar", "{}"]
+    tarkit(*packs)
+    (here / "b/sub/file").write_text("new")
+    tarkit(*packs)
+    assert [record["value"] for record in records()[2:]] == ["b"]
+    assert entries((here / "out-b.tar").read_bytes())[-1] == ("b/sub/file", b"new")
+    (here / "files").mkdir()
+    unpacks = ["extract", "out-?.tar", "-C", "files/{stem}", "--force", "--journal", "k", "--resume"]
+    tarkit(*unpacks, "-v")
+    (here / "files/out-a/a/sub/file").write_text("")
+    tarkit(*unpacks, "-v")
+    assert (here / "files/out-a/a/sub/file").read_text() == "a"
+    assert [record["value"] for record in records("k")[2:]] == ["out-a.tar"]
 
 
 def test_the_journal(here: Path) -> None:

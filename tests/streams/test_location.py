@@ -92,6 +92,7 @@ BAD = [
     ("no\nsuch", "'no\\x0asuch': No such file or directory", 1, None),
     ("\udcff", "'\\xff': No such file or directory", 1, None),
     ("", "the name of an input is empty", 2, "shell variable"),
+    ("file:", "file: without a name", 2, "shell variable"),
     ("pipe: ", "pipe: without a command", 2, None),
     ("nix://b/x", f"nix://b/x: unknown scheme nix:// (known: {KNOWN})", 2, "'pipe:COMMAND nix://b/x'"),
     ("zreq://b:1", f"zreq://b:1: unknown scheme zreq:// (known: {KNOWN})", 2, "; ZeroMQ is zpush://, zpull://"),
