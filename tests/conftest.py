@@ -71,7 +71,8 @@ def pytest_collection_finish() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-SERVERS = {"shared", "new_cluster", "chromium"}  # fixtures; those of tests/stores are servers too
+SERVERS = {"shared", "new_cluster", "chromium"}  # fixtures; those of tests/stores are servers too, and of these files
+SERVER_FILES = {"test_urls.py", "test_dask.py", "test_on_dask.py", "test_sockets.py"}
 BUSY = {"cluster", "jobs", "loading", "messages", "proc", "shell", "streams", "test_abandoned.py", "test_limits.py"}
 BUSY |= {"test_pipes.py", "test_proc.py", "test_proc_failures.py", "test_proc_map.py", "test_shard_write.py"}
 BUSY |= {"test_map.py", "test_stdin.py", "test_threads.py", "test_work.py", "test_writers.py"}
@@ -83,7 +84,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "forks: the test copies its process, or many processes start; it runs in a small one that has one thread",
         "busy: has processes, threads, signals or time-outs; `.ci/run` runs it also while all cores have other work",
-        "servers: needs a server, a cluster of Dask or a browser; `scripts/test` without arguments leaves it out",
+        "servers: needs a server, a cluster of Dask, a browser or many sockets; `scripts/test` alone leaves it out",
+        "sockets: those of them that have senders and receivers of ZeroMQ, and no server",
         "contract: what users see, which holds whatever the code looks like: commands, Python, laws, other packages",
     ):
         config.addinivalue_line("markers", line)
@@ -95,8 +97,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         parts = item.path.relative_to(Path(__file__).parent).parts
         place = parts[0]
-        if place == "stores" or SERVERS & {*getattr(item, "fixturenames", ())}:
+        if place == "stores" or SERVERS & {*getattr(item, "fixturenames", ())} or parts[-1] in SERVER_FILES:
             item.add_marker("servers")
+        if parts[-1] == "test_sockets.py":
+            item.add_marker("sockets")
         if not BUSY.isdisjoint(parts) or item.get_closest_marker("forks"):
             item.add_marker("busy")
         if place in CONTRACT:
