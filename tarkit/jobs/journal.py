@@ -71,17 +71,20 @@ def fingerprint(name: str, options: StoreOptions | None = None) -> str | None:
 
 
 def _directory_state(name: str) -> str:
-    """Return the state of all that is in a directory and below; UNKNOWN if that is much, or cannot be read."""
+    """Return the state of all that is in a directory and below, also behind links.
+
+    It is UNKNOWN if that is much, as with a link to a directory above, or if it cannot be read.
+    """
     digest = blake2b(digest_size=DIGEST)
     count = 0
     try:
-        for directory, names, files in os.walk(name, onerror=_raised):
+        for directory, names, files in os.walk(name, onerror=_raised, followlinks=True):
             names.sort()
             count += len(names) + len(files)
             if count > LISTED:
                 return UNKNOWN
             for path in (os.path.join(directory, file) for file in sorted(files)):
-                status = os.lstat(path)
+                status = os.stat(path) if os.path.exists(path) else os.lstat(path)
                 digest.update(b"%b\0%d:%d\0" % (os.fsencode(path), status.st_size, status.st_mtime_ns))
             digest.update(b"\0".join(map(os.fsencode, (directory, *names, ""))))
     except OSError:

@@ -314,7 +314,9 @@ def test_directories_are_compared(here: Path) -> None:
     for name in "ab":
         (here / name / "sub").mkdir(parents=True)
         (here / name / "sub/file").write_text(name)
-    packs = ["each", "a", "b", "--journal", "j", "--resume", "--", "tar", "-cf", "out-{}.tar", "{}"]
+    (here / "b/sub/file").rename(here / "target")
+    (here / "b/sub/file").symlink_to(here / "target")
+    packs = ["each", "a", "b", "--journal", "j", "--resume", "--", "tar", "-chf", "out-{}.tar", "{}"]
     tarkit(*packs)
     (here / "b/sub/file").write_text("new")
     tarkit(*packs)
