@@ -42,7 +42,7 @@ UNKNOWN = "unknown"
 """The state of what cannot be compared."""
 
 DIGEST = 16  # bytes
-LISTED = 100_000  # files of a directory that is compared
+LISTED = 100_000  # names in a directory that a word of another program names, which are compared
 MANY = 32  # states of one list of names that are written one by one; of more a digest is written
 PATIENCE = 5.0  # seconds: the processes of a run that was killed end soon
 AGAIN = 0.05  # seconds between two attempts to lock
@@ -66,27 +66,29 @@ def fingerprint(name: str, options: StoreOptions | None = None) -> str | None:
     if stat.S_ISREG(status.st_mode):
         return f"{status.st_size}:{status.st_mtime_ns}"
     if stat.S_ISDIR(status.st_mode):
-        return _directory_state(name)
+        return _directory_state(name, LISTED)
     return "device" if os.path.realpath(name) == os.devnull else UNKNOWN
 
 
-def _directory_state(name: str) -> str:
+def _directory_state(root: str, most: int | None = None) -> str:
     """Return the state of all that is in a directory and below, also behind links.
 
-    It is UNKNOWN if that is much, as with a link to a directory above, or if it cannot be read.
+    It is UNKNOWN if there are more than `most` names, or if something cannot be read or compared.
     """
     digest = blake2b(digest_size=DIGEST)
     count = 0
     try:
-        for directory, names, files in os.walk(name, onerror=_raised, followlinks=True):
+        for directory, names, files in os.walk(root, onerror=_raised, followlinks=True):
             names.sort()
             count += len(names) + len(files)
-            if count > LISTED:
+            if most is not None and count > most:
                 return UNKNOWN
-            for path in (os.path.join(directory, file) for file in sorted(files)):
-                status = os.stat(path) if os.path.exists(path) else os.lstat(path)
-                digest.update(b"%b\0%d:%d\0" % (os.fsencode(path), status.st_size, status.st_mtime_ns))
             digest.update(b"\0".join(map(os.fsencode, (directory, *names, ""))))
+            for path in (os.path.join(directory, file) for file in sorted(files)):
+                state = fingerprint(path)
+                if state == UNKNOWN:
+                    return UNKNOWN
+                digest.update(b"%b\0%b\0" % (os.fsencode(path), str(state).encode()))
     except OSError:
         return UNKNOWN
     return digest.hexdigest()
@@ -109,14 +111,11 @@ def location_states(locations: Iterable[Location], options: StoreOptions | None)
 
 def tree_states(root: str, options: StoreOptions | None) -> FileStates:
     """Return the state of all files in a directory and below, or of all objects whose URLs begin so."""
+    if not scheme_of(root):
+        return {public_name(root): _directory_state(root)}
     states: FileStates = {}
-    if scheme_of(root):
-        for info in list_objects(f"{root.rstrip('/')}/", options):
-            _add(states, info.url, f"{info.size}:{info.version or info.modified}")
-    else:
-        for directory, _, names in os.walk(root, followlinks=True):
-            for path in (os.path.join(directory, name) for name in names):
-                _add(states, path, fingerprint(path))
+    for info in list_objects(f"{root.rstrip('/')}/", options):
+        _add(states, info.url, f"{info.size}:{info.version or info.modified}")
     return {public_name(root): _digest(sorted(states.items())).hex()}
 
 

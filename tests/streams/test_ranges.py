@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from tarkit.streams.copy import Short
 from tarkit.streams.ranges import HeldRange, RangeSpool, SpooledRange
 from tarkit.streams.tempfile import TemporaryFile
-from tests._tools import on_disk, stream
-from tests.streams.test_source import RecordingSink
+from tests._tools import Log, on_disk, stream
 
 DATA = random.Random(5).randbytes(100_000)
 
@@ -26,7 +25,7 @@ def test_held() -> None:
     assert (held.name, held.size, held.seekable, held.failure) == ("x.tar", 5000, True, None)
     assert held.read(1500, 2000) == DATA[1500:2000]
     assert held.peek(4900, 512) == DATA[4900:5000]
-    sink = RecordingSink()
+    sink = Log()
     held.send(1000, 5000, sink)
     held.send(2000, 2001, sink)
     assert sink.data == DATA[1000:5000] + DATA[2000:2001]
@@ -50,7 +49,7 @@ def test_spooled(tmp_path: Path) -> None:
     assert (held.size, held.seekable) == (50_000, True)
     assert held.read(1000, 50_000) == DATA[1000:50_000]
     assert held.peek(49_900, 512) == DATA[49_900:50_000]
-    sink = RecordingSink()
+    sink = Log()
     another.send(60_000, 70_000, sink)
     held.send(2000, 3000, sink)
     assert sink.data == DATA[60_000:70_000] + DATA[2000:3000]

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem
 from tarkit.streams import source as sources
-from tarkit.streams.copy import Short
 from tarkit.streams.files import Descriptor, File
 from tarkit.streams.ranges import spooled
 from tarkit.streams.readers import DescriptorReader, Prepended
@@ -31,7 +30,7 @@ from tarkit.streams.source import (
 )
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import fast
-from tests._tools import Chunks, counted, each_row, fd_of, on_disk, stream
+from tests._tools import Chunks, Log, counted, each_row, fd_of, on_disk, stream
 
 DATA = random.Random(7).randbytes(300_000)
 MIB = 1 << 20
@@ -43,30 +42,9 @@ def big() -> bytes:
     return random.Random(2).randbytes(5 * MIB)
 
 
-class RecordingSink:
-    """A sink in memory that records the calls."""
-
-    fd: int | None = None
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.calls: list[str] = []
-
-    def write(self, data: bytes | memoryview) -> None:
-        self.calls.append("write")
-        self.data += data
-
-    def copy(self, source: int, start: int, stop: int, short: object = None) -> None:
-        self.calls.append("copy")
-        got = os.pread(source, stop - start, start)
-        self.data += got
-        if len(got) < stop - start:
-            raise Short(start + len(got))
-
-
 def sent(source: FileSource | StreamSource, start: int, stop: int) -> bytes:
     """Return what `send` writes."""
-    sink = RecordingSink()
+    sink = Log()
     source.send(start, stop, sink)
     return bytes(sink.data)
 
