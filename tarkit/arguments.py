@@ -6,7 +6,6 @@ a value that is out of range a Usage, as on the command line. The other function
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from math import isfinite
@@ -102,8 +101,10 @@ def split_names(value: str | Iterable[str], name: str = "") -> tuple[str, ...]:
 
 def parse_processes(processes: int) -> int:
     """Return a number of processes: 0 is one per CPU. Raises TypeError or Usage for any other value."""
+    from tarkit.machine import cpus  # 0.5 ms of a start
+
     check_at_least(0, processes=processes)
-    return processes or os.cpu_count() or 1
+    return processes or cpus()
 
 
 def parse_slice(shard_slice: slice | None) -> tuple[int, int | None, int] | None:

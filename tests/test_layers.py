@@ -67,6 +67,7 @@ LAYERS = [
     "redaction",
     "errors",
     "sizes",
+    "machine",
     "arguments",
     "options",
     "signals",

@@ -9,9 +9,9 @@ from pathlib import Path
 PROGRAM = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
+from tarkit.machine import cpus
 from tarkit.threads import MOST_CODEC_THREADS, codec_threads
-cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-print(codec_threads() == min(MOST_CODEC_THREADS, cpus), flush=True)
+print(codec_threads() == min(MOST_CODEC_THREADS, cpus()), flush=True)
 if os.fork() == 0:
     print(codec_threads())
 else:

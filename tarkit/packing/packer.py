@@ -13,6 +13,7 @@ from mmap import mmap
 from typing import Any, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.machine import cpus
 from tarkit.packing.options import ShardOptions
 from tarkit.packing.plan import Plan, PlannedShard
 from tarkit.packing.resume import GONE, Differs, Existing, Journal, JournalEntry, fingerprint, identity
@@ -291,7 +292,7 @@ def workers(options: ShardOptions, shards: Sequence[PlannedShard]) -> tuple[int,
     count, files = len(shards), sum(shard.files for shard in shards)
     processes = options.processes
     if processes is None:
-        processes = min(os.cpu_count() or 1, MOST) if files >= FEW and options.post is None else 1
+        processes = min(cpus(), MOST) if files >= FEW and options.post is None else 1
     processes = max(1, min(processes, count))
     if processes == 1:
         return 1, max(1, count)

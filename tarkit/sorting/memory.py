@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tarkit import machine
 from tarkit.options import row
 from tarkit.sizes import parse_size
 from tarkit.streams.location import Location
@@ -24,30 +25,17 @@ MEMORY: Any = row(
 
 
 def default_memory() -> int:
-    """Return the bytes that may be held where the user does not say so: a quarter of the machine's memory."""
-    return max(memory_of_machine()[0] // 4, LEAST)
+    """Return the bytes that may be held where the user does not say so: a quarter of the memory."""
+    return max(machine.memory().total // 4, LEAST)
 
 
 def in_place(locations: Sequence[Location], note: Callable[[str], None]) -> bool:
     """Return whether samples of files stay in place: if all fit into free memory. Else reading them would be seeks."""
     files = [location.text for location in locations if location.kind == "path" and os.path.isfile(location.text)]
     total = sum(os.stat(path).st_size for path in files)
-    free = memory_of_machine()[1]
+    free = machine.memory().free
     if total > free:
         note(f"files of {total} bytes are read in order and sorted in runs: {free} bytes of memory are free")
     elif total:
         note(f"samples of files are copied from their place: {total} bytes fit into free memory")
     return total <= free
-
-
-def memory_of_machine() -> tuple[int, int]:
-    """Return the bytes of memory, and how many of them are available."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        with open("/proc/meminfo", "rb") as file:
-            for line in file:
-                if line.startswith(b"MemAvailable:"):
-                    return total, int(line.split()[1]) << 10
-    except OSError:
-        pass
-    return total, total // 2

@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from tarkit.machine import cpus
 from tarkit.packing import packer, resume
 from tarkit.packing.options import ShardOptions
 from tarkit.packing.packer import Packer
@@ -115,7 +116,7 @@ def test_any_number_of_writers(run: Run, tree: Tree, monkeypatch: pytest.MonkeyP
     real = packer.workers
     monkeypatch.setattr(packer, "workers", workers)
     run("shard", "t", "-c", "1", "-o", "0-%02d.tar", "-p", "0")
-    assert seen == [os.cpu_count()]
+    assert seen == [cpus()]
 
 
 def test_suffixes(run: Run, tree: Tree) -> None:
@@ -668,7 +669,7 @@ def test_workers(
     shards: int, rows: int, options: dict[str, object], processes: int, share: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There are several processes if there are many files; no shard waits for another one."""
-    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(packer, "cpus", lambda: 16)
     planned = [PlannedShard("s", 0, 0, rows, rows, 0, 0, rows, b"", b"")] * shards
     chosen = ShardOptions(directory=".", **options)  # type: ignore[arg-type]
     assert packer.workers(chosen, planned) == (processes, share)

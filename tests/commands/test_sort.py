@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tarkit import machine as limits
 from tarkit.sorting import memory
 from tarkit.sorting import sorter as order
 from tarkit.spill import runs
@@ -33,7 +34,7 @@ def machine(way: str) -> Iterator[None]:
         if way == "little":
             patch.setattr(memory, "LEAST", 1000)
             patch.setattr(memory.MEMORY, "at_least", 1000)
-            patch.setattr(memory, "memory_of_machine", lambda: (4 * 8000, 0))
+            patch.setattr(limits, "memory", lambda: limits.Memory(4 * 8000, 0))
         yield
 
 
@@ -410,7 +411,7 @@ def test_many_levels_of_runs(run: Run, archive: Archive, feed: Feed, monkeypatch
     monkeypatch.setattr(runs.SortedRuns, "_merge", merge_and_count)
     monkeypatch.setattr(memory, "LEAST", 1000)
     monkeypatch.setattr(memory.MEMORY, "at_least", 1000)
-    monkeypatch.setattr(memory, "memory_of_machine", lambda: (0, 0))
+    monkeypatch.setattr(limits, "memory", lambda: limits.Memory(0, 0))
     monkeypatch.setattr(runs, "MOST_RUNS", 3)
     monkeypatch.setattr(runs, "BUFFER", 100)
     members = [(f"{number * 7919 % 150:05}.n", b"%d" % (number % 10)) for number in range(150)]

@@ -18,8 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarkit import machine
 from tarkit.dataset import open as open_dataset
 from tarkit.errors import TarkitError, Usage
+from tarkit.machine import Memory
 from tarkit.pipeline.ranges import KeptSamples
 from tarkit.problems import Policy
 from tarkit.samples import reader
@@ -48,8 +50,7 @@ def little_memory() -> Iterator[None]:
     with (
         mock.patch.object(memories, "LEAST", 1000),
         mock.patch.object(memories.MEMORY, "at_least", 1000),
-        mock.patch.object(memories.MEMORY, "at_least", 1000),
-        mock.patch.object(memories, "memory_of_machine", return_value=(4 * 5000, 0)),
+        mock.patch.object(machine, "memory", return_value=Memory(4 * 5000, 0)),
         mock.patch.object(spilled, "MOST_RUNS", 2),
         mock.patch.object(spilled, "BUFFER", 64),
         mock.patch.object(reader, "LARGE", 1 << 11),
@@ -190,10 +191,8 @@ def test_memory() -> None:
     assert memories.MEMORY.read("memory", "2GiB") == 2 << 30
     with pytest.raises(Usage, match="memory=999999: it is at least 1000000"):
         memories.MEMORY.read("memory", "999999")
-    with mock.patch.object(memories, "memory_of_machine", return_value=(8 << 30, 1)):
+    with mock.patch.object(machine, "memory", return_value=Memory(8 << 30, 1)):
         assert memories.default_memory() == 2 << 30
-    total, free = memories.memory_of_machine()
-    assert 0 < free <= total
 
 
 def test_in_place(tmp_path: Path) -> None:
@@ -203,7 +202,7 @@ def test_in_place(tmp_path: Path) -> None:
     file, pipe = Location("path", str(path), "a.tar"), Location("pipe", "cat", "pipe:cat")
     for free, expected in ((2000, True), (1999, False)):
         said: list[str] = []
-        with mock.patch.object(memories, "memory_of_machine", lambda free=free: (1 << 30, free)):
+        with mock.patch.object(machine, "memory", lambda free=free: Memory(1 << 30, free)):
             assert in_place([file, pipe, file], said.append) is expected
         assert len(said) == 1
     assert in_place([pipe], said.append)
