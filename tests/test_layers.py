@@ -103,6 +103,7 @@ LAYERS = [
     "tarkit",
     "cli",
     "commands",
+    "demo",
     "__main__",
 ]
 MOST_FILES = 22
@@ -282,9 +283,10 @@ def test_optional_libraries_are_imported_where_they_are_used(name: str) -> None:
 
 WORLD = {
     "sys.exit": ["tarkit.cli.app"],
-    "sys.argv": ["tarkit.cli.app", "tarkit.__main__"],
+    "sys.argv": ["tarkit.cli.app", "tarkit.demo", "tarkit.__main__"],
     "sys.stdin": ["tarkit.proc.child"],
-    "sys.stdout": ["tarkit.cli.app", "tarkit.proc.child"],  # a separate process, in which the user's code prints
+    # proc.child: a separate process, in which the user's code prints
+    "sys.stdout": ["tarkit.cli.app", "tarkit.demo", "tarkit.proc.child"],
     "os.environ": None,
 }
 

@@ -1,8 +1,8 @@
-"""Paint posters of landscapes as PNG files, with a caption and JSON each, in a directory for each class.
+"""Data to try tarkit on: posters of landscapes as PNG files, with captions and JSON, in a directory for each class.
 
-    python _demo_pictures.py DIRECTORY [SCALE]
+    python3 -m tarkit.demo DIRECTORY [SCALE]
 
-It needs only Python, and the pictures are the same each time.
+The pictures are the same each time; there are 60 times SCALE, 1 by default.
 """
 
 from __future__ import annotations
@@ -200,36 +200,45 @@ def desert(poster: Poster) -> str:
     return "dunes in a desert, and no tree"
 
 
-def main() -> None:
-    """Write all pictures."""
-    painters = {each.__name__: each for each in (mountains, sea, canyon, forest, city, desert)}
-    directory = Path(sys.argv[1])
+PAINTERS = {each.__name__: each for each in (mountains, sea, canyon, forest, city, desert)}
+
+
+def paint(name: str, number: int) -> tuple[bytes, str, dict[str, object]]:
+    """Return a picture of a class as PNG, its caption, and its values for JSON; `number` is the seed."""
+    rng = random.Random(number)
+    time = list(TIMES)[number % len(TIMES)]
+    poster = Poster(rng, time)
+    if time == "night":
+        poster.stars(90)
+    light = rng.random() < 0.75
+    if light:
+        poster.disc(rng.uniform(110, WIDTH - 110), rng.uniform(90, 210), rng.uniform(36, 76), poster.light)
+    words = PAINTERS[name](poster)
+    body = ("a full moon" if time == "night" else "a pale sun") if light else "an empty sky"
+    caption = f"{words[0].upper()}{words[1:]}, under {body}: {time}."
+    return poster.png(), caption, {"time": time, "sun": light, "seed": number}
+
+
+def main(words: list[str]) -> str | None:
+    """Write all pictures; return what is wrong with the words of the command line."""
+    if len(words) not in (1, 2) or not all(word.isdecimal() for word in words[1:]):
+        return "usage: python3 -m tarkit.demo DIRECTORY [SCALE]"
+    directory, scale = Path(words[0]), int(words[1]) if words[1:] else 1
     if directory.exists():
-        sys.exit(f"{directory} is there already: remove it, or name another directory")
-    scale = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+        return f"{directory} is there already: remove it, or name another directory"
     number = 0
     for name, count in CLASSES.items():
         (directory / name).mkdir(parents=True)
         for _ in range(count * scale):
             number += 1
-            rng = random.Random(number)
-            time = list(TIMES)[number % len(TIMES)]
-            poster = Poster(rng, time)
-            if time == "night":
-                poster.stars(90)
-            light = rng.random() < 0.75
-            if light:
-                poster.disc(rng.uniform(110, WIDTH - 110), rng.uniform(90, 210), rng.uniform(36, 76), poster.light)
-            words = painters[name](poster)
-            body = ("a full moon" if time == "night" else "a pale sun") if light else "an empty sky"
-            caption = f"{words[0].upper()}{words[1:]}, under {body}: {time}."
-            told = {"time": time, "sun": light, "seed": number}
+            picture, caption, values = paint(name, number)
             base = directory / name / f"{number:04d}"
-            base.with_suffix(".png").write_bytes(poster.png())
+            base.with_suffix(".png").write_bytes(picture)
             base.with_suffix(".txt").write_text(caption + "\n")
-            base.with_suffix(".json").write_text(json.dumps(told) + "\n")
-    print(f"{number} pictures in {directory}")
+            base.with_suffix(".json").write_text(json.dumps(values) + "\n")
+    sys.stdout.write(f"{number} pictures in {directory}\n")
+    return None
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main(sys.argv[1:]))
