@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 import sys
-import zlib
 from functools import cache
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -22,7 +20,6 @@ import pytest
 import tarkit
 from tarkit.cli.app import COMMANDS, group
 from tarkit.problems import PROBLEMS
-from tests._served import served
 from tests._tools import each_row, program
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -185,23 +182,6 @@ def test_a_name_that_does_not_exist_is_reported() -> None:
     """The test of names fails for those that do not exist."""
     gone = "samples.reader.Walk streams.walk Inputs tar/walk.py --nothing scripts/none"
     assert [name for name in (*gone.split(), "cat --nothing") if _exists(name)] == []
-
-
-@pytest.mark.forks
-def test_the_tour_prints_what_the_readme_shows(
-    docs: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """Each command of the tour succeeds, and its output is in README.md; `scripts/docs --tour` renews it."""
-    for each in ("bash", "python3", "tar"):
-        program(each)
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    folders = (served(tmp_path_factory.getbasetemp()), Path(sys.executable).parent, os.environ["PATH"])
-    path = os.pathsep.join(map(str, folders))
-    printed = docs.tour(text, tmp_path, path)
-    if "zlib-ng" in zlib.ZLIB_RUNTIME_VERSION:  # zlib-ng compresses the pictures to other sizes
-        text, printed = (re.sub(r"\d{4,}", "N", each) for each in (text, printed))
-    assert printed == text
-    assert text.count("```text") == 3
 
 
 def test_pages_of_removed_commands_are_removed(docs: Any, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:

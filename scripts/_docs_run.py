@@ -1,0 +1,186 @@
+"""Run the blocks of documents: scripts/docs --outputs writes what they print, tests/test_readme.py compares it.
+
+A block `text` directly below a block `sh` or `python` is its output, stdout and stderr; an empty one is filled. The
+blocks of a section run one after the other in a directory of their own, with the files below. The pages of the Python
+guide are one program.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GUIDE = [ROOT / "docs" / name for name in ("python.md", *(f"api/{each}.md" for each in (
+    "datasets", "writers", "checks", "training", "jobs", "errors")))]  # fmt: skip
+ELSEWHERE = ("From directories of pictures to a trained model", "Examples")
+"""Sections whose blocks are not run: tests/loading/test_training.py runs the first; the last is that of commands."""
+
+# ---- Files that the blocks work on
+
+JPEG = base64.b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAA0JCgsKCA0LCgsODg0PEyAVExISEyccHhcgLikxMC4pLSwzOko+MzZGNywtQFdBRkxOUlNSMj5aYVpQ"
+    "YEpRUk//wAALCAAQABgBAREA/8QAFQABAQAAAAAAAAAAAAAAAAAAAAb/xAAUEAEAAAAAAAAAAAAAAAAAAAAA/9oACAEBAAA/AKwAH//Z"
+)  # 24 x 16
+
+
+def _npy(numbers: list[float], *shape: int) -> bytes:
+    header = repr({"descr": "<f8", "fortran_order": False, "shape": shape}).ljust(117).encode() + b"\n"
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + struct.pack(f"<{len(numbers)}d", *numbers)
+
+
+@cache
+def _tar(keys: str) -> bytes:
+    """Return an archive of samples with these keys, such as cat/3: a picture, the class, JSON and a text."""
+    buffer = BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for key in keys.split():
+            kind, number = key.split("/")
+            values = {"label": kind, "score": int(number) / 8}
+            text = f"a {kind} {('asleep', 'at the door', 'on a chair')[int(number) % 3]}"
+            fields = {"jpg": JPEG, "cls": b"%d" % (kind == "dog"), "json": json.dumps(values).encode()}
+            for field, content in (*fields.items(), ("txt", text.encode())):
+                entry = tarfile.TarInfo(f"{key}.{field}")
+                entry.size = len(content)
+                archive.addfile(entry, BytesIO(content))
+    return buffer.getvalue()
+
+
+SHARDS = ["cat/0 cat/1 cat/2 cat/3", "cat/4 cat/5 dog/0", "dog/1 dog/2 dog/3", "dog/4 dog/7"]
+FILES = {
+    "cut.tar": _tar(SHARDS[0] + " cat/4")[: 4 * 4 * 1024 + 1024 + 600],
+    "a.tar": _tar("cat/0 cat/1"),
+    "b.tar": _tar("cat/0 cat/1"),
+    "keep.txt": b"cat/3\ndog/7\n",
+    "scores.csv": b"key,score\ncat/3,0.5\ndog/7,0.9\n",
+    "captions.csv": b"file,txt\n" + b"".join(b"%d.jpg,picture %d\n" % (i, i) for i in range(4)),
+    **{f"shards/train-{i:06d}.tar": _tar(keys) for i, keys in enumerate(SHARDS)},
+    **{f"photos/{kind}/{i}.jpg": JPEG for kind in ("cat", "dog") for i in range(10)},
+    **{f"tree/images/{i}.jpg": JPEG for i in range(4)},
+    **{f"scans/scan.2024.v{i}.{field}": JPEG for i in range(4) for field in ("png", "txt")},
+    **{f"tree/notes/{i}.json": b"{}" for i in range(3)},
+    **{f"npy/arr_{i:06d}.input.npy": _npy([i] * 16, 4, 4) for i in range(40)},
+    **{f"npy/arr_{i:06d}.output.npy": _npy([i]) for i in range(40)},
+    **{f"npy_large/arr_{i:06d}.input.npy": _npy([i] * 16, 4, 4) for i in range(12)},
+    **{f"npy_large/arr_{i:06d}.output.npy": _npy([i]) for i in range(12)},
+}
+
+
+def fill(directory: Path, text: str) -> None:
+    """Write the files that a text needs: those of the directories that it names, and all others."""
+    for name, content in FILES.items():
+        above, slash, _ = name.partition("/")
+        if not slash or re.search(rf"\b{above}\b", text):
+            path = directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+
+# ---- Blocks
+
+
+class Block(NamedTuple):
+    """A fenced block: its section, its language, its text, and the output below it, None without one."""
+
+    section: str
+    language: str
+    text: str
+    shown: str | None
+    start: int  # of the output, or where it would be
+    stop: int
+
+
+BLOCK = re.compile(r"^#+ (?P<section>[^\n]+)$|^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+OUTPUT = re.compile(r"\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """Yield the blocks of a document; the output of one is no block of its own."""
+    at, section = 0, ""
+    while found := BLOCK.search(text, at):
+        at = found.end()
+        if found["section"]:
+            section = found["section"]
+            continue
+        shown = OUTPUT.match(text, at) if found["language"] in ("sh", "python") else None
+        if shown:
+            yield Block(section, found["language"], found["text"], shown[1], *shown.span(1))
+            at = shown.end()
+        else:
+            yield Block(section, found["language"], found["text"], None, at, at)
+
+
+MARK = "== end of a block =="
+
+
+def run(section: list[Block], directory: Path, programs: str) -> list[str]:
+    """Run blocks `sh` and `python` in one shell in `directory`; return what each prints, in whole lines.
+
+    `programs` is the PATH.
+
+    Raises:
+        RuntimeError: a block fails.
+    """
+    scripts = [each.text if each.language == "sh" else f"python3 - <<'END'\n{each.text}END\n" for each in section]
+    ran = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", "".join(f"{script}echo '{MARK}'\n" for script in scripts)],
+        cwd=directory,
+        env={**os.environ, "PATH": programs},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if ran.returncode:
+        raise RuntimeError(f"{section[0].section!r} ended with status {ran.returncode}:\n{ran.stdout}")
+    return [re.sub(r"(?<=[^\n])\Z", "\n", output) for output in ran.stdout.split(f"{MARK}\n")[:-1]]
+
+
+def with_outputs(text: str, programs: str) -> str:
+    """Return a document with the outputs of now."""
+    every = [each for each in blocks(text) if each.language in ("sh", "python") and each.section not in ELSEWHERE]
+    changes = []
+    for title in dict.fromkeys(each.section for each in every if each.shown is not None):
+        section = [each for each in every if each.section == title]
+        with tempfile.TemporaryDirectory() as name:
+            fill(Path(name), "".join(each.text for each in section) + title)
+            changes += zip(section, run(section, Path(name), programs), strict=True)
+    return _replaced(text, changes)
+
+
+def _replaced(text: str, changes: list[tuple[Block, str]]) -> str:
+    """Return a document with other outputs in the place of those that are shown."""
+    for block, output in sorted(changes, key=lambda change: -change[0].start):
+        if block.shown is not None:
+            text = text[: block.start] + output + text[block.stop :]
+    return text
+
+
+def program_of(texts: list[str]) -> list[list[Block]]:
+    """Return the blocks of Python of each page of the guide, which are one program."""
+    return [[each for each in blocks(text) if each.language == "python"] for text in texts]
+
+
+def guide_with_outputs(texts: list[str], programs: str) -> list[str]:
+    """Return the pages of the guide with the outputs of now."""
+    pages = program_of(texts)
+    whole = "".join(f"{each.text}print({MARK!r}, flush=True)\n" for page in pages for each in page)
+    with tempfile.TemporaryDirectory() as name:
+        (Path(name) / ".guide.py").write_text(whole, encoding="utf-8")
+        start = Block("Python", "sh", f"{sys.executable} .guide.py\n", None, 0, 0)
+        outputs = iter(run([start], Path(name), programs)[:-1])
+    return [_replaced(text, [(each, next(outputs)) for each in page]) for text, page in zip(texts, pages, strict=True)]
