@@ -231,6 +231,7 @@ EDGE = {
     "rich": lambda name: directory(name) in ("commands", "views"),
     "PIL": lambda name: name in ("tarkit.views.pictures", "tarkit.views.terminal", "tarkit.media.coding_pictures"),
     "filetype": lambda name: name == "tarkit.media.kinds",
+    "imagesize": lambda name: name == "tarkit.media.headers",
     "braceexpand": lambda name: name == "tarkit.streams.braces",
     "subprocess": lambda name: name == "tarkit.streams.command",
     "tempfile": lambda name: name == "tarkit.streams.tempfile",
@@ -265,8 +266,8 @@ def test_libraries_have_one_place(name: str) -> None:
 
 
 LAZY = """
-    zstandard lz4 isal tqdm rich PIL filetype numpy pyarrow yaml subprocess multiprocessing sqlite3
-    zipfile msgpack cbor2 soundfile torch distributed dask cloudpickle
+    zstandard lz4 isal tqdm rich PIL filetype imagesize numpy pyarrow yaml subprocess multiprocessing
+    sqlite3 zipfile msgpack cbor2 soundfile torch distributed dask cloudpickle
 """
 
 
@@ -373,9 +374,9 @@ def loaded(*words: str, code: str | None = None) -> set[str]:
 
 
 HEAVY = """
-    rich tqdm PIL filetype zstandard lz4 isal braceexpand subprocess tempfile importlib.metadata multiprocessing
-    concurrent logging tarfile zipfile gzip sqlite3 json csv asyncio http urllib.request email hashlib dataclasses
-    random decimal fractions statistics
+    rich tqdm PIL filetype imagesize zstandard lz4 isal braceexpand subprocess tempfile importlib.metadata
+    multiprocessing concurrent logging tarfile zipfile gzip sqlite3 json csv asyncio http urllib.request email
+    hashlib dataclasses random decimal fractions statistics
 """
 
 

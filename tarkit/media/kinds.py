@@ -21,6 +21,8 @@ _MAGIC = (
     (0, b"GIF89a", "gif"),
     (0, b"II*\0", "tiff"),
     (0, b"MM\0*", "tiff"),
+    (4, b"ftypavis", "avif"),
+    (4, b"ftypheix", "heic"),
     (0, b"\x93NUMPY", "npy"),
     (0, b"~TenBin~", "tenbin"),
     (0, b"fLaC", "flac"),

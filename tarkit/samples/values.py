@@ -20,7 +20,7 @@ import os
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarkit.errors import Problem, show
 from tarkit.samples.fields import missing_field
@@ -29,9 +29,6 @@ from tarkit.samples.sample import KEYLESS, TarSample
 from tarkit.streams.source import WindowSource
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
-
-if TYPE_CHECKING:
-    from tarkit.media.headers import Read
 
 SMALL = 1 << 20  # bytes of a field that is decoded
 MISFITS = frozenset(("missing-field", "bad-field", "sparse-entry"))  # problems of a sample without the requested value
@@ -405,6 +402,9 @@ def _of_field(word: str, field: str) -> Callable[[View], Any] | None:
 
 
 def _pixels(view: View, field: bytes, raw: Raw) -> tuple[int, int]:
+    from tarkit.media.headers import PICTURES, picture_size
+    from tarkit.media.kinds import HEAD, kind_of
+
     located = view.located(field, raw)
     start, size = located.data, located.size
     source = view.sample.source
@@ -413,21 +413,9 @@ def _pixels(view: View, field: bytes, raw: Raw) -> tuple[int, int]:
         stop = min(pos + count, size)
         return source.read(start + pos, start + stop) if pos < stop else b""
 
-    pixels = picture_of(read, field, size)
+    kind = kind_of(read(0, HEAD), field, size)
+    pixels = picture_size(kind, read)
     if pixels is None:
-        raise view.bad(field, "is not a picture of a known format")
+        cut = f"is {kind} whose header has no size that can be read"
+        raise view.bad(field, cut if kind in PICTURES else "is not a picture of a known format")
     return pixels
-
-
-def picture_of(read: Read, field: bytes, size: int) -> tuple[int, int] | None:
-    """Return width and height in pixels; None for anything but a picture.
-
-    Args:
-        read: `read(pos, n)` returns up to `n` bytes of the content.
-        field: the field, for formats without a magic number.
-        size: the size of the content in bytes.
-    """
-    from tarkit.media.headers import picture_size
-    from tarkit.media.kinds import HEAD, kind_of
-
-    return picture_size(kind_of(read(0, HEAD), field, size), read)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import struct
 import wave
 import zipfile
@@ -40,6 +41,26 @@ def tiff(order: str, width: int, height: int) -> bytes:
     return head + bytes(92) + struct.pack(f"{order}H", 2) + short + long
 
 
+def box(name: str, *content: bytes) -> bytes:
+    """Return a box of HEIF or JPEG 2000."""
+    data = b"".join(content)
+    return struct.pack(">I4s", 8 + len(data), name.encode()) + data
+
+
+def heif(brand: str, *properties: bytes) -> bytes:
+    """Return the header of a HEIF file: a picture of 640 x 480 pixels with these properties, and one of 30 x 20."""
+    sizes = [box("ispe", bytes(4), struct.pack(">II", *size)) for size in ((30, 20), (640, 480))]
+    linked = bytes([0, 1, 1 + len(properties), *range(2, 3 + len(properties)), 0, 2, 1, 1])
+    items = box("iprp", box("ipco", *sizes, *properties), box("ipma", struct.pack(">II", 0, 2), linked))
+    meta = box("meta", bytes(4), box("hdlr", bytes(25)), box("pitm", bytes(4), b"\0\1"), items)
+    return box("ftyp", brand.encode(), bytes(4), b"mif1") + meta + box("mdat", bytes(100))
+
+
+JP2 = box("jP  ", b"\r\n\x87\n") + box("ftyp", b"jp2 ", bytes(4), b"jp2 ")
+JP2 += box("jp2h", box("ihdr", struct.pack(">II", 480, 640), b"\0\3\7\7\0\0"))
+AVIF = heif("avif")
+
+
 def reader(data: bytes) -> headers.Read:
     """Return a function that reads from bytes."""
     return lambda pos, n: data[pos : pos + n]
@@ -62,6 +83,10 @@ KINDS: list[tuple[bytes, bytes, str]] = [
     (b"ID3\x03" + bytes(30), b"x", "mp3"),
     (b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom" + bytes(20), b"x", "mp4"),
     (b"\0\0\0\x1cftypavif" + bytes(20), b"x", "avif"),
+    (heif("avis"), b"x", "avif"),
+    (heif("heic"), b"x", "heic"),
+    (heif("heix"), b"x", "heic"),
+    (JP2, b"x", "jpx"),
     (b"\x1a\x45\xdf\xa3" + bytes(10) + b"webm" + bytes(9), b"x", "webm"),
     (b"\x89HDF\r\n\x1a\n" + bytes(9), b"x", "hdf5"),
     (b"PAR1" + bytes(9), b"x", "parquet"),
@@ -138,6 +163,10 @@ SIZES = [
     ("webp", VP8X, (640, 480)),
     ("tiff", tiff("<", 640, 480), (640, 480)),
     ("tiff", tiff(">", 640, 480), (640, 480)),
+    ("avif", AVIF, (640, 480)),
+    ("avif", heif("avis", box("irot", b"\1")), (640, 480)),
+    ("heic", heif("heic", box("imir", b"\1"), box("irot", b"\3")), (640, 480)),
+    ("jpx", JP2, (640, 480)),
     ("netpbm", b"P5 3 4 255 ", (3, 4)),
     ("netpbm", b"P6\n# by hand\n 3\n#\n4\n255\n", (3, 4)),
 ]
@@ -160,6 +189,9 @@ def test_picture_size(kind: str, data: bytes, size: tuple[int, int]) -> None:
         ("jpeg", b"\xff\xd8\0\0" + SOF),
         ("tiff", b"II*\0\xff\xff\xff\xff"),
         ("webp", b"RIFF\x40\0\0\0WEBPVP9 " + bytes(30)),
+        ("heic", heif("heic", box("clap", struct.pack(">8I", 639, 1, 479, 1, 0, 1, 0, 1)))),  # cropped
+        ("avif", box("ftyp", b"avif", bytes(4)) + b"\xff" * 40),
+        ("jpx", JP2[:32] + bytes(40)),
         ("unknown", PNG),
     ],
 )
@@ -168,32 +200,64 @@ def test_no_picture_size(kind: str, data: bytes) -> None:
     assert headers.picture_size(kind, reader(data)) is None
 
 
-def test_picture_sizes_of_pillow() -> None:
-    """The sizes of pictures that Pillow writes in many forms are read."""
+OF_PILLOW: list[tuple[str, str, dict[str, Any]]] = [
+    ("JPEG", "RGB", {"progressive": True, "exif": b"Exif\0\0" + bytes(50_000)}),
+    ("JPEG", "L", {}),
+    ("JPEG", "CMYK", {}),
+    ("MPO", "RGB", {"save_all": True}),
+    ("PNG", "RGBA", {}),
+    ("PNG", "1", {"interlace": 1}),
+    ("PNG", "I;16", {}),
+    ("GIF", "P", {"save_all": True}),
+    ("BMP", "RGB", {}),
+    ("TIFF", "RGB", {}),
+    ("TIFF", "I;16B", {}),  # from the highest byte on
+    ("TIFF", "I;16", {"compression": "tiff_deflate"}),
+    ("WEBP", "RGB", {}),
+    ("WEBP", "RGBA", {"save_all": True}),
+    ("WEBP", "RGB", {"lossless": True}),
+    ("WEBP", "RGB", {"exif": b"Exif\0\0" + bytes(10)}),
+    ("PPM", "RGB", {}),
+    ("PPM", "L", {}),
+    ("AVIF", "RGB", {}),
+    ("AVIF", "RGBA", {"save_all": True}),
+    ("JPEG2000", "RGB", {}),
+    ("JPEG2000", "LA", {}),
+]
+ORIENTED = ("JPEG", "PNG", "TIFF", "WEBP", "AVIF")
+KIND = {"ppm": "netpbm", "mpo": "jpeg", "jpeg2000": "jpx"}
+
+
+@each_row(("format", "mode", "saved"), OF_PILLOW)
+def test_picture_sizes_of_pillow(format: str, mode: str, saved: dict[str, Any]) -> None:
+    """The sizes of pictures of any size that Pillow writes in many forms are read, as stored in any orientation."""
     images = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
-    forms: list[tuple[str, str, dict[str, Any]]] = [
-        ("jpeg", "RGB", {"progressive": True, "exif": b"Exif\0\0" + bytes(50_000)}),
-        ("jpeg", "L", {}),
-        ("jpeg", "CMYK", {}),
-        ("png", "RGBA", {}),
-        ("png", "1", {"interlace": 1}),
-        ("gif", "P", {}),
-        ("bmp", "RGB", {}),
-        ("tiff", "RGB", {}),
-        ("tiff", "I;16", {"compression": "tiff_deflate"}),
-        ("webp", "RGB", {}),
-        ("webp", "RGBA", {}),
-        ("webp", "RGB", {"lossless": True}),
-        ("webp", "RGB", {"exif": b"Exif\0\0" + bytes(10)}),
-        ("ppm", "RGB", {}),
-        ("ppm", "L", {}),
-    ]
-    for format_, mode, saved in forms:
+    images.init()
+    if format not in images.SAVE:  # AVIF and JPEG 2000 need libraries
+        pytest.skip(f"this Pillow does not write {format}")
+    draw = random.Random(f"{format} {mode} {saved}")
+    turned = format in ORIENTED and not {"exif", "save_all"} & {*saved}  # Pillow 13.0 crashes over turned frames
+    for orientation in (1, draw.randint(2, 4), draw.randint(5, 8)) if turned else (0,):
+        size = draw.randint(1, 300), draw.randint(1, 300)
+        exif = images.Exif()
+        exif[0x112] = orientation
+        frames = {"append_images": [images.new(mode, size, 1)]} if "save_all" in saved else {}
         out = io.BytesIO()
-        images.new(mode, (123, 45)).save(out, format_, **saved)
+        images.new(mode, size).save(out, format, **saved, **frames, **({"exif": exif} if orientation else {}))
         data = out.getvalue()
         kind = kinds.kind_of(data[: kinds.HEAD], b"x", len(data))
-        assert (kind, headers.picture_size(kind, reader(data))) == (format_.replace("ppm", "netpbm"), (123, 45))
+        assert (kind, headers.picture_size(kind, reader(data))) == (KIND.get(format.lower(), format.lower()), size)
+
+
+@settings(max_examples=25)
+@given(st.sampled_from([(kind, data) for kind, data, _ in SIZES]), st.data())
+def test_any_header_of_a_picture(picture: tuple[str, bytes], data: st.DataObject) -> None:
+    """A header with other bytes in it has a size or none, and raises nothing."""
+    kind, header = picture
+    start = data.draw(st.integers(0, min(len(header), 300)))
+    changed = header[:start] + data.draw(st.binary(max_size=30)) + header[start + data.draw(st.integers(0, 30)) :]
+    size = headers.picture_size(kind, reader(changed))
+    assert size is None or min(size) > 0
 
 
 def wav(seconds: float, rate: int = 8000, channels: int = 2) -> bytes:
@@ -350,6 +414,7 @@ SEEN: list[tuple[bytes, bytes, str, dict[str, Any]]] = [
     (PNG, b"png", "png", {"width": 640, "height": 480}),
     (PNG, b"jpg", "png", {"width": 640, "height": 480, "named": "jpg"}),
     (PNG[:12], b"png", "png", {"note": "no size in the header"}),
+    (AVIF, b"avif", "avif", {"width": 640, "height": 480}),
     (wav(0.5), b"wav", "wav", {"seconds": 0.5, "rate": 8000, "channels": 2}),
     (flac(1)[:20], b"x", "flac", {"note": "invalid header"}),
     (npy("{'descr': '<f4', 'shape': (2,)}", payload=bytes(8)), b"npy", "npy", {"dtype": "float32", "shape": [2]}),
@@ -432,8 +497,8 @@ def packed_arrays() -> bytes:
 
 
 TENSORS = b'{"w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}'
-WHOLE = [PNG, JPEG, EXIF[-400:], GIF, BMP, VP8, VP8L, VP8X, tiff("<", 3, 4), tiff(">", 3, 4), wav(0.01), flac(5),
-         npy("{'descr': '<f4', 'shape': (2,)}"), packed_arrays(), struct.pack("<Q", len(TENSORS)) + TENSORS,
+WHOLE = [PNG, JPEG, EXIF[-400:], GIF, BMP, VP8, VP8L, VP8X, tiff("<", 3, 4), tiff(">", 3, 4), AVIF, JP2, wav(0.01),
+         flac(5), npy("{'descr': '<f4', 'shape': (2,)}"), packed_arrays(), struct.pack("<Q", len(TENSORS)) + TENSORS,
          b"P6 3 4 255 " + bytes(36), b'{"a": [1, "\xc3\xa9"]}', b"\x1a\x45\xdf\xa3webm", b"BM"]  # fmt: skip
 
 

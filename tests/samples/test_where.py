@@ -163,6 +163,7 @@ BAD: dict[str, Content] = {
     "a.json": b'{"w": 1, "s": "x", "n": null}',
     "a.bad": b"{",
     "a.bin": b"\xff",
+    "a.avif": b"\0\0\0\x1cftypavif" + bytes(20),
     "a.bad.json": b"{]",
     "a.deep.json": b"[" * 100_000,
     "a.zero": b"0",
@@ -204,6 +205,7 @@ ONE_BAD = tar({**BAD, "b.json": b'{"w": 2, "s": "y", "n": 1}'})
         ("field('deep.json') == 1", "bad-field", "the field 'deep.json' of 'a' is JSON that is nested too deeply"),
         ("bin == 1", "bad-field", "the field 'bin' of 'a' is not text"),
         ("width.bin == 1", "bad-field", "the field 'bin' of 'a' is not a picture of a known format"),
+        ("width.avif == 1", "bad-field", "the field 'avif' of 'a' is avif whose header has no size that can be read"),
         (
             "link == 1",
             "bad-field",
