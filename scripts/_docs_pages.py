@@ -125,7 +125,11 @@ def command_page(ctx: click.Context) -> str:
     if cost := getattr(command, "cost", "").replace("\f", ""):
         out += ["## Cost", escaped(" ".join(cost.split()))]
     names = {each.name for each in command.params}
-    variables = [f"`{name}`" for name in ENVIRONMENT if NEEDED_FOR.get(name, "verbose") in names]
+    variables = [
+        f"[{_variables(each)}](../scripting.md#{each.lower().replace(', ', '-')})"
+        for each in ENVIRONMENT
+        if NEEDED_FOR.get(each, "verbose") in names
+    ]
     out += ["## Variables and exit status", f"[Described for all commands](../scripting.md): {', '.join(variables)}."]
     return "\n\n".join(out) + "\n"
 
@@ -179,13 +183,15 @@ def status_table() -> str:
     )
 
 
-def variable_table() -> str:
-    """Return the table of variables for docs/scripting.md."""
-    rows = [
-        f"| {', '.join(f'`{name}`' for name in names.split(', '))} | {escaped(words)} |"
-        for names, words in ENVIRONMENT.items()
-    ]
-    return "\n".join(["| variable | meaning |", "|---|---|", *rows])
+def variable_sections() -> str:
+    """Return the sections of variables for docs/scripting.md, whose headings search finds."""
+    return (
+        "\n" + "\n\n".join(f"### {_variables(names)}\n\n{escaped(text)}" for names, text in ENVIRONMENT.items()) + "\n"
+    )
+
+
+def _variables(names: str) -> str:
+    return ", ".join(f"`{name}`" for name in names.split(", "))
 
 
 def command_pages(top: click.Context, directory: Path) -> dict[Path, str]:

@@ -441,7 +441,8 @@ def test_options_exist(block: Any) -> None:
         assert set(re.findall(r"(?<=\s)--?[a-zA-Z][\w-]*", words)) <= known
 
 
-PAGES = [*documents.DOCUMENTS, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [*documents.DOCUMENTS, *(ROOT / f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY"))]
+LINK = re.compile(r"(?:\]\(|^\[\w+\]: )(?!https?://)([^)#\s]*)#?([^)\s]*)\)?", re.MULTILINE)
 
 
 def _anchors(text: str) -> set[str]:
@@ -454,10 +455,20 @@ def _anchors(text: str) -> set[str]:
 def test_links_have_targets(page: Path) -> None:
     """A link into the repository points to an existing file and an existing heading."""
     text = page.read_text(encoding="utf-8")
-    for target, anchor in re.findall(r"\]\((?!https?://)([^)#\s]*)#?([^)\s]*)\)", text):
+    for target, anchor in LINK.findall(text):
         path = (page.parent / target).resolve() if target else page
         assert path.exists(), target
         assert not anchor or anchor in _anchors(path.read_text(encoding="utf-8")), f"{target}#{anchor}"
+
+
+@each_row("name", ["CONTRIBUTING", "SECURITY"])
+def test_pages_of_the_project_have_links_of_their_own(name: str) -> None:
+    """The site includes the file at the root, whose links have names, and gives these its own targets."""
+    text, page = ((ROOT / path).read_text(encoding="utf-8") for path in (f"{name}.md", f"docs/{name.lower()}.md"))
+    assert f'--8<-- "{name}.md"' in page
+    for source in (text, page):
+        assert set(re.findall(r"^\[(\w+)\]: ", source, re.MULTILINE)) == set(re.findall(r"\]\[(\w+)\]", text))
+    assert not re.search(r"\]\((?!https?://)", text)
 
 
 @each_row("page", PAGES)

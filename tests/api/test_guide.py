@@ -1,4 +1,4 @@
-"""docs/python.md: its blocks are one program, which prints the shown text and passes mypy."""
+"""The guide and the API reference: their blocks are one program, which prints what is shown, and is typed."""
 
 from __future__ import annotations
 
@@ -11,33 +11,32 @@ import pytest
 
 import tarkit
 from tarkit.cli.app import COMMANDS
+from tests._documents import documents, text_of
 
 ROOT = Path(tarkit.__file__).resolve().parents[1]
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def blocks() -> list[tuple[str, str]]:
-    """Return language and text of each block."""
-    return BLOCK.findall((ROOT / "docs/python.md").read_text(encoding="utf-8"))
+BLOCKS = [block for path in documents.GUIDE for block in documents.blocks(text_of(path)) if block.language == "python"]
 
 
 @pytest.mark.forks
 def test_the_blocks_print_what_is_shown(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Each block of Python is followed by its output."""
-    found = blocks()
+    """Each block of Python is followed by its output; scripts/docs --outputs docs/python.md renews all."""
     names: dict[str, object] = {}
 
-    assert [language for language, _ in found] == ["python", "text"] * (len(found) // 2)
-    assert len(found) > 20
-    for (_, code), (_, shown) in zip(found[::2], found[1::2], strict=True):
-        exec(code, names)
-        assert capfd.readouterr() == (shown, ""), code
+    assert len(BLOCKS) > 20
+    for block in BLOCKS:
+        exec(block.text, names)
+        assert capfd.readouterr() == (block.shown, ""), block.text
+
+
+def test_all_pages_of_the_reference_are_run() -> None:
+    """The pages that are run are those that there are."""
+    assert sorted(documents.GUIDE[1:]) == sorted((ROOT / "docs/api").glob("*.md"))
 
 
 def test_the_program_is_typed(tmp_path: Path) -> None:
     """mypy --strict reports no error, and infers the types of results."""
     pytest.importorskip("mypy")
-    program = "".join(code for language, code in blocks() if language == "python")
+    program = "".join(block.text for block in BLOCKS)
     types = {
         "sample['jpg']": "bytes",
         "pets.sort()": "tarkit.Dataset",
@@ -57,20 +56,14 @@ def test_the_program_is_typed(tmp_path: Path) -> None:
 
 
 def test_the_guide_names_what_is_there() -> None:
-    """The guide has each public name of the package, except types that only functions return, and no other name."""
-    text = (ROOT / "docs/python.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"\btarkit\.([A-Za-z]\w*)", text))
-    returned = {"Dataset", "Finding", "IndexedDataset", "Report", "Shard", "__version__", "torch"}  # torch: a module
-
-    assert named - returned == set(tarkit.__all__) - returned
-    methods = {name for name in vars(tarkit.Dataset) if not name.startswith("_")}
-    assert {name for name in methods if not re.search(rf"\b{name}\b", text)} == set()
+    """The pages name nothing that the package does not have."""
+    text = "".join(map(text_of, documents.GUIDE))
+    assert set(re.findall(r"\btarkit\.([A-Za-z]\w*)", text)) <= {*tarkit.__all__, "torch"}  # torch: a module
 
 
 def test_every_command_has_a_row() -> None:
     """The table of commands and their methods lists all commands; the names of the API in it exist."""
-    text = (ROOT / "docs/python.md").read_text(encoding="utf-8")
-    table = text.partition("## Commands and Python")[2].partition("\n## ")[0]
+    table = text_of(ROOT / "docs/commands/index.md").partition("## The same in Python")[2]
 
     assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(COMMANDS)
     for owner, name in re.findall(r"`(tarkit|Dataset|Report|Sample|Stats)\.(\w+)`", table):
