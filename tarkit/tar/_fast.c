@@ -7,9 +7,6 @@
    there. It never decides that something is wrong, and reads nothing outside of its window.
    Sources: see tarkit/tar/reader.py. */
 
-#ifndef Py_LIMITED_API
-#define Py_LIMITED_API 0x030b0000
-#endif
 #define PY_SSIZE_T_CLEAN
 #define _FILE_OFFSET_BITS 64
 #include <Python.h>
@@ -297,6 +294,12 @@ static PyMethodDef methods[] = {
      "Return ranges of files, one after the other; see tarkit/tar/fast.py."},
     {NULL, NULL, 0, NULL}};
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_fast", NULL, 0, methods, NULL, NULL, NULL, NULL};
+static PyModuleDef_Slot slots[] = {
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* no state, and nothing shared but bytes that are read */
+#endif
+    {0, NULL}};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_fast", NULL, 0, methods, slots, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__fast(void) { return PyModuleDef_Init(&definition); }
