@@ -7,7 +7,6 @@
    there. It never decides that something is wrong, and reads nothing outside of its window.
    Sources: see tarkit/tar/reader.py. */
 
-#define PY_SSIZE_T_CLEAN
 #define _FILE_OFFSET_BITS 64
 #include <Python.h>
 #include <stdint.h>
@@ -196,10 +195,16 @@ static int is_field(const byte *text, number length, Span field)
     return length == field.length && !memcmp(text, field.bytes, (size_t)length);
 }
 
+/* Formats with `#` would do this too, but compiled with headers of Python 3.13 they are errors on 3.12 and 3.11. */
+static PyObject *bytes_of(const void *from, Py_ssize_t length)
+{
+    return PyBytes_FromStringAndSize(from, length);
+}
+
 static PyObject *scan(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    Py_buffer view;
+    Py_buffer view, wanted;
     Window window;
     Entry entries[ENTRIES];
     Sample samples[ENTRIES];
@@ -208,9 +213,11 @@ static PyObject *scan(PyObject *module, PyObject *arguments)
     Span field = {NULL, 0};
     number base, at, whole, least, most, start, begin, key_length = 0;
     Py_ssize_t first = 0, count = 0, complete = 0; /* the first entry of the current sample; complete samples, entries */
-    if (!PyArg_ParseTuple(arguments, "y*LiLLLz#LL", &view, &base, &window.fd, &window.offset, &at, &whole,
-                          &field.bytes, &field.length, &least, &most))
+    if (!PyArg_ParseTuple(arguments, "y*LiLLLz*LL", &view, &base, &window.fd, &window.offset, &at, &whole, &wanted, &least,
+                          &most))
         return NULL;
+    field.bytes = wanted.buf;
+    field.length = wanted.len;
     window.held.bytes = view.buf;
     window.held.length = view.len;
     window.base = base;
@@ -253,36 +260,42 @@ static PyObject *scan(PyObject *module, PyObject *arguments)
         at = entry->stop;
     }
     PyBuffer_Release(&view);
+    PyBuffer_Release(&wanted);
     if (PyErr_Occurred())
         return NULL;
     if (count == 0)
         Py_RETURN_NONE;
-    return Py_BuildValue("(y#y#y#y#)", keys, key - keys - 1, names, name_of[complete] - names - 1, samples,
-                         count * (Py_ssize_t)sizeof(Sample), entries, complete * (Py_ssize_t)sizeof(Entry));
+    return Py_BuildValue("(NNNN)", bytes_of(keys, key - keys - 1), bytes_of(names, name_of[complete] - names - 1),
+                         bytes_of(samples, count * (Py_ssize_t)sizeof(Sample)),
+                         bytes_of(entries, complete * (Py_ssize_t)sizeof(Entry)));
 }
 
 static PyObject *gather(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    const int64_t *fds, *positions, *sizes;
-    Py_ssize_t lengths[3], total, done = 0, at = 0;
-    if (!PyArg_ParseTuple(arguments, "y#y#y#n", &fds, lengths, &positions, lengths + 1, &sizes, lengths + 2, &total))
+    Py_buffer views[3];
+    Py_ssize_t total, done = 0, at = 0;
+    if (!PyArg_ParseTuple(arguments, "y*y*y*n", views, views + 1, views + 2, &total))
         return NULL;
-    if (lengths[0] != lengths[1] || lengths[0] != lengths[2] || total < 0 || total > GATHERED)
-        Py_RETURN_NONE;
-    PyObject *found = PyBytes_FromStringAndSize(NULL, total);
-    if (found == NULL)
-        return NULL;
-    char *into = PyBytes_AsString(found);
-    Py_BEGIN_ALLOW_THREADS
-    for (; at < lengths[0] / 8 && sizes[at] >= 0 && sizes[at] <= total - done; done += sizes[at++])
-        if (pread((int)fds[at], into + done, (size_t)sizes[at], (off_t)positions[at]) != sizes[at])
-            break;
-    Py_END_ALLOW_THREADS
-    if (at == lengths[0] / 8 && done == total)
-        return found;
-    Py_DECREF(found);
-    Py_RETURN_NONE;
+    const int64_t *fds = views[0].buf, *positions = views[1].buf, *sizes = views[2].buf;
+    const Py_ssize_t count = views[0].len / 8;
+    const int possible = views[1].len == views[0].len && views[2].len == views[0].len && total >= 0 && total <= GATHERED;
+    PyObject *found = possible ? PyBytes_FromStringAndSize(NULL, total) : Py_NewRef(Py_None);
+    if (possible && found != NULL) {
+        char *into = PyBytes_AsString(found);
+        Py_BEGIN_ALLOW_THREADS
+        for (; at < count && sizes[at] >= 0 && sizes[at] <= total - done; done += sizes[at++])
+            if (pread((int)fds[at], into + done, (size_t)sizes[at], (off_t)positions[at]) != sizes[at])
+                break;
+        Py_END_ALLOW_THREADS
+        if (at < count || done < total) {
+            Py_DECREF(found);
+            found = Py_NewRef(Py_None);
+        }
+    }
+    for (int each = 0; each < 3; each++)
+        PyBuffer_Release(views + each);
+    return found;
 }
 
 static PyMethodDef methods[] = {
