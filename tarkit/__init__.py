@@ -10,7 +10,7 @@
 A name is loaded when it is used for the first time.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 TYPE_CHECKING = False  # typing itself takes a while to load
 
