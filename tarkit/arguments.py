@@ -23,6 +23,11 @@ def check_text(**arguments: str) -> None:
     _require("a str", lambda value: isinstance(value, str), arguments)
 
 
+def check_path(**arguments: str | os.PathLike[str]) -> None:
+    """Raise TypeError for a value that is neither a str nor a path."""
+    _require("a str or a path", lambda value: isinstance(value, (str, os.PathLike)), arguments)
+
+
 def check_number(**arguments: float) -> None:
     """Raise TypeError for a value that is not a number, and Usage for NaN or infinity; a bool is not a number."""
     _require("a number", lambda value: hasattr(value, "__float__") and not isinstance(value, bool), arguments)

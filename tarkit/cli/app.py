@@ -72,10 +72,18 @@ class Commands(click.Group):
         name = args[0]
         if name.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, name) is not None:
             return super().resolve_command(ctx, args)
-        from difflib import get_close_matches
+        if name == "help":
+            return self._help_of(ctx, [word for word in args[1:] if word not in ("help", "-h", "--help")])
+        from tarkit.cli.words import no_command
 
-        near = " or ".join(sorted(map(repr, get_close_matches(name, COMMANDS))))
-        raise click.UsageError(f"No such command {name!r}.{f' (Did you mean {near}?)' if near else ''}", ctx)
+        raise no_command(name, COMMANDS)
+
+    def _help_of(self, ctx: click.Context, words: list[str]) -> Any:
+        """Return the command that is to print its help; without one print that of all."""
+        if words and not words[0].startswith("-"):
+            return self.resolve_command(ctx, [*words, "--help"])
+        click.echo(ctx.get_help())
+        raise click.exceptions.Exit
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table without importing any."""
@@ -113,7 +121,10 @@ class Commands(click.Group):
             message = " ".join(error.format_message().split())  # click's lists of choices have a line for each
             hint = f"see {path} --help"
             if isinstance(error, click.NoSuchOption):
-                hint = {**REMOVED[""], **REMOVED.get(words, {})}.get(error.option_name, hint)
+                from tarkit.cli.words import answer
+
+                gone = {**REMOVED[""], **REMOVED.get(words, {})}.get(error.option_name)
+                hint = gone or (not words and answer(error.option_name)) or hint
             say(f"{words}: {message}" if words else message, hint)
         finally:
             errors.command_line = before

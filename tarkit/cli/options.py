@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
+from itertools import dropwhile, takewhile
 from typing import Any, TypeVar
 
 import click
@@ -91,7 +92,7 @@ def find_inputs(
     try:
         locations = expand_inputs(words, files_from, null, load)
     except TarkitError as error:
-        error.hint = error.hint or _maybe_output(words)
+        error.hint = error.hint or _maybe_output(words) or _maybe_command(words)
         raise
     locations = in_format(locations, source_format)
     current().refuse(locations)
@@ -111,6 +112,18 @@ def _maybe_output(words: tuple[str, ...]) -> str | None:
     return f"shards are written with -o: -o {show(name)}"
 
 
+def _maybe_command(words: tuple[str, ...]) -> str | None:
+    """Return the hint about an input that is not there, where the command runs another and the word may name it."""
+    from shutil import which
+
+    missing = list(takewhile(lambda word: not os.path.lexists(word), dropwhile(os.path.lexists, words)))
+    if not missing or "multi" not in {param.name for param in click.get_current_context().command.params}:
+        return None
+    if which(missing[0].partition(" ")[0]) is None:
+        return None
+    return f"a command is the value of -c: -c {show(' '.join(missing))}"
+
+
 def in_format(locations: list[Location], source_format: str | None) -> list[Location]:
     """Return inputs with the format of --from."""
     return locations if source_format is None else [each._replace(format=source_format) for each in locations]
@@ -128,7 +141,7 @@ def _reserved(open_: Callable[..., Output], output: str | None, compress: str | 
 
 
 def _slice(shard_slice: str | None) -> Slice | None:
-    return parse_slice(shard_slice) if shard_slice is not None else None
+    return parse_slice(shard_slice, "shard_slice") if shard_slice is not None else None
 
 
 def parse_mtime(mtime: str | None) -> int | None:

@@ -13,8 +13,10 @@ from tarkit.cli import options
 from tarkit.cli.command import Command, common
 from tarkit.cli.jobs import given_options, make_job, run_values
 from tarkit.cli.lines import TarkitStep, known_outputs, parse_step
+from tarkit.cli.words import no_command
 from tarkit.errors import Usage, show
 from tarkit.jobs.options import JobOptions
+from tarkit.pipeline.run import check_tmpdir
 from tarkit.stores.schemes import public_name, scheme_of
 
 if TYPE_CHECKING:
@@ -113,11 +115,14 @@ class _LineTemplate:
         self.named = [word for words in self.lines if words[0] != "tarkit" for word in words if "{" in word]
 
     def check(self, texts: Sequence[str]) -> None:
-        """Raise Usage for unknown placeholders, and for an output that two jobs would write."""
+        """Raise an error for unknown placeholders, a --tmpdir that is missing, and an output of two jobs."""
         from tarkit.jobs.values import fill, is_unique, make_values
 
         for value in make_values(texts[:1]):
             self.job(value)
+        for word in (word for step in self.steps if step is not None for word in step.values("tmpdir")):
+            if "{" not in word:
+                check_tmpdir(word)
         outputs = [word for step in self.steps if step is not None for word in step.outputs()]
         if not outputs or (len(outputs) == 1 and is_unique(outputs[0])):
             return
@@ -161,7 +166,7 @@ def _parsed(ctx: click.Context, words: Sequence[str]) -> TarkitStep | None:
     name, before = rest[0], words[: len(words) - len(rest)]
     command = root.command.get_command(ctx, name)
     if command is None:
-        raise Usage(f"tarkit {name}: there is no such command" if name else "the step is empty")
+        raise no_command(name, root.command.list_commands(ctx)) if name else Usage("the step is empty")
     if name == "each":
         return TarkitStep(command, [], [])
     return parse_step(command, click.Context(command, info_name=name, parent=root), [*before, *rest[1:]])

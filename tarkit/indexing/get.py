@@ -16,8 +16,9 @@ from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import WHOLE, Sample
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import missing_field
-from tarkit.samples.names import composed, fold, form_words, other_form
+from tarkit.samples.names import NearKeys, composed, fold, form_words, near_field, other_form
 from tarkit.samples.sample import TarSample, key_of, singly
+from tarkit.samples.select import OTHERS
 from tarkit.sizes import plural
 from tarkit.streams.location import Location
 from tarkit.streams.source import WindowSource
@@ -42,7 +43,7 @@ class _KeySamples:
 
     Attributes:
         flow: the state of the run.
-        others: the first keys of other samples.
+        others: the first keys of other samples, and those that are the key in another Unicode form.
     """
 
     def __init__(self, data: Chain, key: bytes | None, run: Run, *, moves: bool, directory: str | None = None) -> None:
@@ -65,7 +66,7 @@ class _KeySamples:
         for sample in self._samples:
             if sample.key is not None and key in (None, sample.key):
                 yield sample
-            elif sample.key is not None and (len(others) < NAMED or (form and composed(sample.key) == form)):
+            elif sample.key is not None and (len(others) < OTHERS or (form and composed(sample.key) == form)):
                 others.append(sample.key)
 
     def missing(self, hint: str | None = None) -> MissingKey:
@@ -76,6 +77,10 @@ class _KeySamples:
         )
         if (same := other_form(self.others, self.key)) is not None:
             hint = f"{show(same)} is that key {form_words(same)}"
+        else:
+            keys = NearKeys(self.others)
+            near = keys.find(self.key) or keys.spelled_like(self.key)
+            hint = hint if near is None else f"did you mean {show(near)}?"
         return MissingKey(message, hint)
 
     @property
@@ -91,7 +96,7 @@ def get(data: Chain, key: str, view: Callable[[TarSample, bytes | None], Sample]
     with samples.flow:
         sample = next(iter(samples), None)
         if sample is None:
-            first = ", ".join(map(show, samples.others))
+            first = ", ".join(map(show, samples.others[:NAMED]))
             raise samples.missing(f"the first keys are {first}" if first else None)
         sample.complete()
         source = sample.source
@@ -146,8 +151,10 @@ def _no_field(samples: _KeySamples, fields: Sequence[bytes], lacking: TarSample 
             problem.hint = "tarkit show lists fields"
             return problem
         cut = len(lacking.key or b"") + 1
-        have = ", ".join(show(entry.name[cut:]) for entry in lacking.entries if key_of(entry) is not None)
-        hint = f"{show(lacking.key or b'')} has {have}"
+        names = tuple(entry.name[cut:] for entry in lacking.entries if key_of(entry) is not None)
+        hint = f"{show(lacking.key or b'')} has {', '.join(map(show, names))}"
+        if near := next(filter(None, (near_field(names, field) for field in fields)), None):
+            hint += f"; did you mean {show(near)}?"
     return TarkitError(f"no selected sample has a field {' or '.join(map(show, fields))}: {samples.searched}", hint)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tarkit.errors import TarkitError, Usage, show, spell
@@ -25,7 +26,11 @@ from tarkit.pipeline.template import ShardTemplate
 from tarkit.shards.limits import Limits, no_limit
 from tarkit.spill.records import SpilledList
 from tarkit.stores import rewrite, schemes
+from tarkit.streams.location import ARCHIVE_SUFFIXES
 from tarkit.streams.text import split_column
+
+FIRST = 20
+"""Files in a directory that are looked at for a warning about shards as files."""
 
 if TYPE_CHECKING:
     from tarkit.packing.labels import Classes, Join
@@ -260,6 +265,9 @@ def _report(run: Run, plan: Plan, transform: SampleTransform) -> None:
         words = f"fields with a dot, each in one sample only: {fields}, as in {show(example)}"
         way = f"{spell('last_dot')} {spell('rename', 'key')}"
         run.warn(f"{words}: they are probably parts of names; {way} ends keys at the last dot")
+    if tree.files and not tree.remote and _holds_archives(tree.root):
+        words = "all files are archives, and are packed as they are"
+        run.warn(f"{tree.root}: {words}; for the samples in them: tarkit split, cat or mix")
     run.facts["files"] = tree.files
     if tree.junk.count:
         run.facts["junk"] = tree.junk.count
@@ -267,6 +275,13 @@ def _report(run: Run, plan: Plan, transform: SampleTransform) -> None:
         run.facts["unmatched"] = transform.unmatched.count
     content = f" of {tree.content} bytes" if tree.sized else ""
     run.note(f"{tree.files} files{content}, {plan.samples} samples, {len(plan.shards)} shards")
+
+
+def _holds_archives(root: str) -> bool:
+    """Return whether the first of the files in a directory are archives, and nothing else is there."""
+    with os.scandir(root) as entries:
+        first = list(islice((entry for entry in entries if not entry.name.startswith(".")), FIRST))
+        return bool(first) and all(entry.name.lower().endswith(ARCHIVE_SUFFIXES) and entry.is_file() for entry in first)
 
 
 def _report_join(run: Run, transform: SampleTransform) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from tarkit import errors
+from tarkit.arguments import check_path
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.pipeline.output import refuse_input
 from tarkit.problems import Policy
@@ -40,6 +41,19 @@ class ReservedFile(NamedTuple):
     what: str
     written: bool
     path: str
+
+
+def check_tmpdir(tmpdir: str | None) -> None:
+    """Raise an error for a directory of temporary files that is none: TypeError, Usage for a URL, or OSError."""
+    if tmpdir is None:
+        return
+    check_path(tmpdir=tmpdir)
+    schemes.refuse_url(tmpdir, "tmpdir")
+    if not os.path.isdir(tmpdir):
+        number = errno.ENOTDIR if os.path.exists(tmpdir) else errno.ENOENT
+        error = OSError(number, os.strerror(number), tmpdir)
+        error.add_note(f"{spell('tmpdir')} is a directory that exists: mkdir -p makes one")
+        raise error
 
 
 class CommandOutput(Protocol):
@@ -83,7 +97,7 @@ class Run:
     ) -> None:
         """`on_problem` gets each warning in place of `warnings.warn`."""
         self.policy = policy or Policy(warn=self.warn)
-        schemes.refuse_url(tmpdir, "tmpdir")
+        check_tmpdir(tmpdir)
         self.tmpdir = tmpdir
         self.samples = self.shards = self.bytes = self.dropped = 0
         self.facts: dict[str, Any] = {}

@@ -65,7 +65,7 @@ class RunProgram(SampleWork):
 
     def pool(self, run: Run, tmpdir: str | None = None) -> Pool:
         """Return a pool whose workers start the program."""
-        words = [find_program("bash", os.environ.get("PATH", os.defpath)), "-o", "pipefail", "-c", self.command]
+        words = [find_program("bash", os.environ.get("PATH", os.defpath)), "-o", "pipefail", "-c", "--", self.command]
         return Pool(lambda: ProgramWorker(self, words, tmpdir), **self.way, batch=TOGETHER, exact=True)
 
 

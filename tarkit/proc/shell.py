@@ -131,7 +131,7 @@ class RunCommand(SampleWork):
         """
         refuse_emptied(self.command)
         environment = dict(os.environb)
-        bash: Launch = find_program("bash", os.environ.get("PATH", os.defpath)), ["bash", "-c", self.command], []
+        bash: Launch = find_program("bash", os.environ.get("PATH", os.defpath)), ["bash", "-c", "--", self.command], []
         launches = direct(self.command, environment) or bash, bash
         in_memory = not (self.keep_dir or run.tmpdir or os.environ.get("TMPDIR"))
         directories = WorkDirectories(tmpdir, self.keep_dir, in_memory)

@@ -12,7 +12,7 @@ from tarkit import errors
 from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
 from tarkit.problems import Policy
 from tarkit.samples.checks import duplicate_entries
-from tarkit.samples.names import form_words, other_form, spelled
+from tarkit.samples.names import form_words, near_field, other_form, spelled
 from tarkit.samples.sample import Assembly, TarSample, key_of, split_name
 from tarkit.streams.codecs.registry import DECODED, MESSAGE_SUFFIXES, ZIP
 from tarkit.streams.source import Source
@@ -252,6 +252,8 @@ def missing_field(sample: TarSample, names: tuple[bytes, ...]) -> Problem:
     message = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {', '.join(map(show, fields))}"
     if same := next((form for name in names if (form := other_form(fields, name)) is not None), None):
         message += f"; {show(same)} is that name {form_words(same)}"
+    elif near := next(filter(None, (near_field(tuple(fields), name) for name in names)), None):
+        message += f"; did you mean {show(near)}?"
     return Problem("missing-field", sample.source.name, sample.start, message)
 
 

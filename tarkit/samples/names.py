@@ -7,7 +7,9 @@ were given; all other names that are written to an archive keep their case.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, AnyStr, Self
 
 _NOT_GIVEN = object()
@@ -56,6 +58,45 @@ def form_words(name: bytes) -> str:
 
     form = "NFC, composed" if is_normalized("NFC", name.decode("utf-8", "surrogateescape")) else "NFD, decomposed"
     return f"in another Unicode form ({form}), of which the bytes differ"
+
+
+@lru_cache(64)  # samples that are left out have a message too
+def near_field(names: tuple[bytes, ...], name: bytes) -> bytes | None:
+    """Return the field that is spelled most like `name`, if one is; where only digits differ they are two fields."""
+    return _spelled_like(names, name)
+
+
+class NearKeys:
+    """Keys of samples: which one is meant by another key, of which there is no sample?"""
+
+    def __init__(self, keys: Iterable[bytes]) -> None:
+        self._keys = sorted(keys, reverse=True)
+        self._bases = {_base(key): key for key in self._keys}
+        self._plain = {_plain(key): key for key in self._keys}
+
+    def find(self, key: bytes) -> bytes | None:
+        """Return the first key that differs only in its directory, in case, or in zeros before a number."""
+        return self._bases.get(_base(key)) or self._plain.get(_plain(key))
+
+    def spelled_like(self, key: bytes) -> bytes | None:
+        """Return the key that is spelled most like `key`, if one is; where only digits differ they are two samples."""
+        return _spelled_like(self._keys, key)
+
+
+def _base(key: bytes) -> bytes:
+    return key.rpartition(b"/")[2]
+
+
+def _plain(key: bytes) -> bytes:
+    return re.sub(rb"(?<![0-9])0+(?=[0-9])", b"", fold(_base(key)))
+
+
+def _spelled_like(names: Iterable[bytes], name: bytes) -> bytes | None:
+    from difflib import get_close_matches
+
+    letters = name.translate(None, b"0123456789")
+    others = [other.decode("latin-1") for other in names if other.translate(None, b"0123456789") != letters]
+    return next((near.encode("latin-1") for near in get_close_matches(name.decode("latin-1"), others, 1, 0.75)), None)
 
 
 class FieldDict(dict[str, Any]):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tarkit.errors import Usage, show, spell
 from tarkit.problems import Policy
-from tarkit.samples.names import composed, form_words
+from tarkit.samples.names import NearKeys, composed, form_words
 from tarkit.samples.sample import TarSample, split_name
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ OTHERS = 10_000  # keys of other samples that are kept for suggestions
 _MOST = sys.maxsize - 1  # the limit of islice
 
 
-def parse_slice(text: str) -> Slice:
-    """Return (lo, hi, step) for `LO:HI:STEP`, each optional; `LO` alone is one sample.
+def parse_slice(text: str, name: str = "slice") -> Slice:
+    """Return (lo, hi, step) for `LO:HI:STEP`, each optional; `LO` alone is one sample. `name` is that of the option.
 
     Raises:
         Usage: an invalid slice; negative numbers, since the number of samples is unknown.
@@ -36,16 +36,16 @@ def parse_slice(text: str) -> Slice:
         if len(parts) > 3:
             raise ValueError
     except ValueError:
-        raise Usage(f"invalid slice {show(text)}: LO:HI:STEP takes up to three integers") from None
+        raise Usage(f"{spell(name, text)}: LO:HI:STEP takes up to three integers") from None
     if any(number is not None and number < 0 for number in numbers):
-        raise Usage(f"invalid slice {show(text)}: negative numbers are not supported")
+        raise Usage(f"{spell(name, text)}: negative numbers are not supported")
     if len(numbers) == 1:
         if numbers[0] is None:
-            raise Usage("empty slice")
+            raise Usage(f"{spell(name, text)}: LO:HI:STEP takes up to three integers")
         return numbers[0], numbers[0] + 1, 1
     lo, hi, step = (numbers + [None])[:3]
     if step == 0:
-        raise Usage(f"invalid slice {show(text)}: the step must be at least 1")
+        raise Usage(f"{spell(name, text)}: the step must be at least 1")
     return lo or 0, hi, step or 1
 
 
@@ -81,12 +81,10 @@ class KeyList:
         table = self.name.lower().endswith((".csv", ".tsv"))
         if table and all(b"," in key or b"\t" in key for key in self.wanted):
             return f"the lines look like rows of a table: {self.name}:COLUMN takes the keys in a column"
-        bases = {key.rpartition(b"/")[2]: key for key in sorted(self.others, reverse=True)}
+        near = NearKeys(self.others)
         for listed in self.missing():
             named = split_name(listed)
-            key = listed if named is None else named[0]
-            meant = key if key in self.others else bases.get(key.rpartition(b"/")[2])
-            if meant is not None:
+            if (meant := near.find(listed if named is None else named[0])) is not None:
                 return f"no sample has the key {show(listed)}; did you mean {show(meant)}?"
         return None
 

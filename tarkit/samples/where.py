@@ -214,16 +214,26 @@ class Where:
             return bool(self._value(view))
         except Problem as problem:
             if problem.name == "missing-field" and not problem.hint:
-                skip = spell_open("skip", "missing-field")
-                problem.hint = f"has.NAME and ... tests for it first; {skip} leaves such samples out"
+                problem.hint = self._hint(problem)
             return policy.apply(problem) == "keep"
         except RecursionError:
             return policy.apply(self._problem(view, "bad-field", self._tree, "values are nested too deeply")) == "keep"
+
+    def _hint(self, problem: Problem) -> str:
+        """Return the hint for a field that is missing; a name that is compared with may be meant as text."""
+        for node in ast.walk(self._tree):
+            for side in node.comparators if isinstance(node, ast.Compare) else ():
+                if isinstance(side, ast.Name) and f"has no field {show(side.id)}," in problem.detail:
+                    return f'text has quotes: "{side.id}"; without them {side.id} is a field'
+        skip = spell_open("skip", "missing-field")
+        return f"has.NAME and ... tests for it first; {skip} leaves such samples out"
 
     def _compiled(self, node: ast.AST) -> Value:
         """Check a node and those below it; return the function that computes its value."""
         if not isinstance(node, _ALLOWED):
             raise self._refused(node, f"{type(node).__name__} is not allowed")
+        if isinstance(node, (ast.Attribute, ast.Subscript)):
+            self._check_has(node)
         match node:
             case ast.Constant():
                 if not isinstance(value := node.value, (str, int, float, bool, type(None))):
@@ -310,6 +320,15 @@ class Where:
             raise self._refused(node, f"{text} is a function, use {hint}; a field of this name is field('{text}'),")
         return self._name(text).value
 
+    def _check_has(self, node: ast.AST) -> None:
+        """Raise Usage for brackets behind has.NAME, which is true or false."""
+        text = _dots(node, indexed=True) or ""
+        if text.startswith("has.") and "[" in text:
+            test = f"has({text[4:]})".replace("'", '"')
+            error = self._refused(node, f"{show(text)} is true or false and has no elements,")
+            error.hint = f"did you mean {show(test)}?"
+            raise error
+
     def _name(self, text: str, exact: bool = False) -> Name:
         name = Name(text, exact=exact)
         self.needs_entries = self.needs_entries or name.needs_entries
@@ -391,8 +410,12 @@ def _with_steps(text: str) -> str:
     return text if any(ord(char) in _DIGITS for char in text) else _DOTTED.sub(lettered, text)
 
 
-def _parse(text: str) -> ast.Expression:
+def _parse(text: str, again: bool = False) -> ast.Expression:
     """Return the tree of an expression of limited length and depth; `text` is that of `_with_steps`.
+
+    Args:
+        text: the expression.
+        again: it is what a hint may name.
 
     Raises:
         Usage: the expression is too long, nested too deeply, or not valid syntax.
@@ -405,7 +428,11 @@ def _parse(text: str) -> ast.Expression:
             tree = ast.parse(text, mode="eval")
     except SyntaxError as error:
         place = f" at character {error.offset}" if error.offset and error.lineno == 1 else ""
-        raise Usage(f"{spell('where')} {show(text.translate(_DIGITS))}: {error.msg}{place}", HINT) from None
+        from tarkit.samples.where_hints import hint_for
+
+        words = text.translate(_DIGITS)
+        hint = None if again else hint_for(words, lambda other: bool(_parse(_with_steps(other), again=True)))
+        raise Usage(f"{spell('where')} {show(words)}: {error.msg}{place}", hint or HINT) from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise Usage(
             f"{spell('where')} {show(text[:80].translate(_DIGITS))}: not an expression: {error}", HINT

@@ -26,7 +26,7 @@ TEMPLATE_MORE = (
 
 
 def _parse_post(command: str) -> str:
-    if re.fullmatch("[0-9]+", command.strip()):
+    if re.fullmatch("-?[0-9]+", command.strip()):
         hint = f"did you mean parallel work? {spell('post')} is for a command that runs after each shard"
         raise Usage(f"{spell('post', command)}: a number is not a command", hint)
     return command

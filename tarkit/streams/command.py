@@ -283,7 +283,7 @@ class ShellCommand(Program):
         self._leads = not at_terminal()
         self._family: list[int] = []  # it and its descendants at the time of SIGTERM
         words = ["env", *(f"{name}={value}" for name, value in environment.items())] if environment else []
-        words += ["bash", "-o", "pipefail", "-c", text]
+        words += ["bash", "-o", "pipefail", "-c", "--", text]
         try:
             super().__init__(words, stdin=stdin, stdout=stdout, stderr=stderr, leads=self._leads)
         except TarkitError as error:

@@ -120,7 +120,7 @@ create('recipe', 'x.tar', parallel=None) -> TypeError: parallel=None: without it
 stats('a.tar', processes=None) -> TypeError: processes=None: without it the default is 1
 data.sort(type='nix') -> Usage: type='nix': it is one of auto, str, int, float, natural
 data.table('t.tsv', 'a:') -> Usage: invalid column 'a:': it must be NAME, A;B, NEW:NAME or NEW:A,B
-data.write('x.tar', compress='nix') -> Usage: unknown codec 'nix': one of gz, zst, lz4, xz, bz2, zip, none
+data.write('x.tar', compress='nix') -> Usage: compress='nix': the codec is one of gz, zst, lz4, xz, bz2, zip, none
 data.require('x', on_missing='nix') -> Usage: on_missing='nix': it is one of error, warn, skip, keep
 data.table('t', on_missing='nix') -> Usage: on_missing='nix': it is one of error, warn, skip, keep
 data.table('t', format='nix') -> Usage: format='nix': it is one of tsv, csv, jsonl, json, yaml, parquet

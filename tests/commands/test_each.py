@@ -109,7 +109,7 @@ def test_stdout(here: Path, words: list[str], expected: str) -> None:
         (["--", "x"], "there are no values"),
         (["a", "--", "x", "+"], "there is no step before or after a +"),
         (["a", "--", "cat", "--no-such"], "cat: No such option '--no-such'."),
-        (["a", "--", "tarkit", "nothing"], "tarkit nothing: there is no such command"),
+        (["a", "--", "tarkit", "nothing"], "No such command 'nothing'"),
         (["a", "--", "echo", "{part}"], "'{part}': unknown placeholder {part}"),
         (["a", "b", "--", "cat", "{}.tar", "-o", "out.tar"], "'a' and 'b' would write one output: out.tar"),
         (["a", "--resume", "--", "x"], "--resume requires --journal FILE"),

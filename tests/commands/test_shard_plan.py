@@ -293,7 +293,7 @@ def test_equal(words: list[str], counts: list[int], run: Run, here: Path) -> Non
         (["-o", "-"], 2, "not stdout"),
         (["-o", "pipe:cat >o-%d.tar"], 2, "shards are files"),
         (["-o", "no/x-%d.tar"], 1, "no/x-0.tar: No such file or directory"),
-        (["--compress", "foo"], 2, "unknown codec 'foo'"),
+        (["--compress", "foo"], 2, "--compress foo: the codec is one of"),
         (["--map", "{}", "-o", "x-%d.tar"], 2, "-o is the directory of the shards"),
         (["--join", "t.csv"], 2, "not TABLE:COLUMN"),
         (["--join", "t.xls:k"], 2, "unknown kind of table"),
@@ -422,6 +422,11 @@ def test_hint_of_an_added_field(run: Run, here: Path) -> None:
             ["--last-dot"],
             ["a.jpg", "a.seg.png"],
             "perhaps in several shards: 1, 'a' first; --rename key names entries after their sample",
+        ),
+        (
+            [],
+            ["s-0.tar", "s-1.tar.gz"],
+            "all files are archives, and are packed as they are; for the samples in them: tarkit split, cat or mix",
         ),
     ],
 )

@@ -214,10 +214,10 @@ check in.tar --target none ->
     check: --target none: it is one of webdataset, hf, dali, energon,...
 
 cat in.tar --match '(' -> --match '(': missing ), unterminated subpattern at position 0
-cat in.tar --slice -1: -> invalid slice '-1:': negative numbers are not supported
-cat in.tar --slice 1:2:0 -> invalid slice '1:2:0': the step must be at least 1
-cat in.tar --slice a -> invalid slice 'a': LO:HI:STEP takes up to three integers
-cat in.tar --shard-slice 1:2:3:4 -> invalid slice '1:2:3:4': LO:HI:STEP takes up to three integers
+cat in.tar --slice -1: -> --slice '-1:': negative numbers are not supported
+cat in.tar --slice 1:2:0 -> --slice '1:2:0': the step must be at least 1
+cat in.tar --slice a -> --slice a: LO:HI:STEP takes up to three integers
+cat in.tar --shard-slice 1:2:3:4 -> --shard-slice '1:2:3:4': LO:HI:STEP takes up to three integers
 cat in.tar --sample 2 -> --sample takes a fraction from 0 to 1
 cat in.tar --sample nan --seed 1 -> cat: --sample nan: it is a finite number
 cat in.tar -c -1 -> cat: -c -1: it is at least 0
@@ -254,6 +254,70 @@ cat in.tar -R {} -> --rekey '{}': Replacement index 0 out of range for positiona
 cat in.tar -R {index:q} -> --rekey '{index:q}': Unknown format code 'q' for object of type 'int'
 cat in.tar -R {key:d} -> --rekey '{key:d}': Unknown format code 'd' for object of type 'str'
 
+cat in.tar --where 'cls = 3' -> --where 'cls = 3': ... | did you mean 'cls == 3'?
+cat in.tar --where 'json.a=1' -> --where 'json.a=1': ... | did you mean 'json.a==1'?
+cat in.tar --where 'json.a = "=" ' -> --where 'json.a = "="': ... | did you mean 'json.a == "="'?
+cat in.tar --where "json.a = 'x'" -> --where 'json.a = 'x'': ... | did you mean "json.a == 'x'"?
+cat in.tar --where 'cls === 3 && !has.txt' ->
+    --where 'cls === 3 && !has.txt': ... | did you mean 'cls == 3 and not has.txt'?
+cat in.tar --where 'cls <> 4||cls=1' -> --where 'cls <> 4||cls=1': ... | did you mean 'cls != 4 or cls==1'?
+cat in.tar --where 'cls == 3 AND cls > 1' -> --where 'cls == 3 AND cls > 1': ... | did you mean 'cls == 3 and cls > 1'?
+cat in.tar --where 'class == 3' ->
+    --where 'class == 3': ...
+    | did you mean 'field("class") == 3'? class is a keyword of Python, the usual name of the field is cls
+cat in.tar --where 'json.class > 3' ->
+    --where 'json.class > 3': ... | did you mean 'json["class"] > 3'? class is a keyword of Python
+cat in.tar --where 'has.class' -> --where 'has.class': ... | did you mean 'has("class")'? class is a keyword...
+cat in.tar --where 'cls ==' -> --where 'cls ==': ... | for example 'cls == 3 and json.width > 512',...
+cat in.tar --where 'has.json.t[0]' ->
+    --where: 'has.json.t[0]' is true or false and has no elements, at character 1 | did you mean 'has(json.t[0])'?
+cat in.tar --where 'cls == 1 and has.json["t"][0].x' ->
+    --where: 'has.json['t'][0].x' is true or false and has no elements, at character 14
+    | did you mean 'has(json["t"][0].x)'?
+cat in.tar --where 'cls == cat' =>
+    in.tar: at 0: 'a' has no field 'cat', it has 'cls', 'jpg', 'json' [missing-field]
+    | text has quotes: "cat"; without them cat is a field
+cat in.tar --where 'jpeg' =>
+    in.tar: at 0: 'a' has no field 'jpeg', it has 'cls', 'jpg', 'json'; did you mean 'jpg'? [missing-field]
+    | has.NAME and ... tests for it first; --skip missing-field leaves such samples out
+cat in.tar -f jpeg =>
+    in.tar: at 0: 'a' has no field 'jpeg', it has 'cls', 'jpg', 'json'; did you mean 'jpg'? [missing-field]
+cat in.tar --require 'class|text' =>
+    in.tar: at 0: 'a' has no field 'class' or 'text', it has 'cls', 'jpg', 'json'; did you mean 'cls'? [missing-field]
+cat in.tar -f png => in.tar: at 0: 'a' has no field 'png', it has 'cls', 'jpg', 'json' [missing-field]
+sort in.tar -s jpeg =>
+    in.tar: at 0: 'a' has no field 'jpeg', it has 'cls', 'jpg', 'json'; did you mean 'jpg'? [missing-field]
+get a.jpeg in.tar =>
+    in.tar: at 0: 'a' has no field 'jpeg', it has 'cls', 'jpg', 'json'; did you mean 'jpg'? [missing-field]
+    | tarkit show lists fields
+get -f jpeg in.tar =>
+    no selected sample has a field 'jpeg': searched 1 input | 'a' has 'cls', 'jpg', 'json'; did you mean 'jpg'?
+get d/b.jpg in.tar => no sample 'd/b': searched 1 input | did you mean 'b'?
+get C in.tar => no sample 'C': searched 1 input | did you mean 'c'?
+get 3 num.tar => no sample '3': searched 1 input | did you mean 'n/0003'?
+get n/0004 num.tar => no sample 'n/0004': searched 1 input | a key includes the directories of its path: ...
+get picutre num.tar => no sample 'picutre': searched 1 input | did you mean 'n/picture'?
+get n/picutre num.tar => no sample 'n/picutre': searched 1 input | did you mean 'n/picture'?
+proc in.tar 'cat sample.jpg > sample.png' =>
+    cat sample.jpg > sample.png: No such file or directory
+    | a command is the value of -c: -c 'cat sample.jpg > sample.png'
+proc in.tar cat sample.jpg => cat: No such file or directory | a command is the value of -c: -c 'cat sample.jpg'
+proc 'cat x' in.tar => cat x: No such file or directory | a command is the value of -c: -c 'cat x'
+proc in.tar no-such-program => no-such-program: No such file or directory |
+cat in.tar 'cat x' => cat x: No such file or directory |
+cat in.tar --compress rar -> --compress rar: the codec is one of gz, zst, lz4, xz, bz2, zip, none
+cat in.tar --compress gz:99 -> --compress 'gz:99': the level of gz is a number from 1 to 9
+cat in.tar --tmpdir none => none: No such file or directory | --tmpdir is a directory that exists: mkdir -p makes one
+cat in.tar --tmpdir list => list: Not a directory | --tmpdir is a directory that exists: mkdir -p makes one
+each a b --tmpdir none -- true => none: No such file or directory | --tmpdir is a directory that exists: ...
+each a b -- cat in.tar -o {} --tmpdir none =>
+    none: No such file or directory | --tmpdir is a directory that exists: mkdir -p makes one
+each a b -- tarkit --tmpdir none cat in.tar -o {} =>
+    none: No such file or directory | --tmpdir is a directory that exists: mkdir -p makes one
+split in.tar -c 1 --post=-1 ->
+    --post -1: a number is not a command
+    | did you mean parallel work? --post is for a command that runs after each shard
+
 cat in.tar -o out --report out -> out is the report, and the output too
 cat in.tar -o out --report ./out -> out is the report, and the output too
 cat in.tar -o out-0.tar --keys-from out-0.tar -> out-0.tar is the output, and the list of keys too
@@ -276,6 +340,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a directory with what the command lines name."""
     with chdir(folder := tmp_path_factory.mktemp("usage")):
         Path("in.tar").write_bytes(tar({f"{key}.{field}": b"1" for key in "abc" for field in ("cls", "jpg", "json")}))
+        Path("num.tar").write_bytes(tar({f"n/{key}.txt": b"1" for key in ("0003", "0005", "picture")}))
         texts = {"list": "a\n", "empty": "\n", "table.tsv": "n\tid\n1\te/b\n", "table.parquet": "PAR1"}
         texts |= {"out-0.tar": "in.tar\n", "recipe": "a.x text:1\n", "bad.jsonl": '{"id": "x"}\n{"id"\n'}
         for name, text in texts.items():

@@ -172,14 +172,14 @@ def test_no_magic(head: bytes) -> None:
     [
         ("gz", ("gz", None)), ("gzip:9", ("gz", 9)), ("zst:9", ("zst", 9)), ("zstd:22", ("zst", 22)),
         ("xz:0", ("xz", 0)), ("lz4:12", ("lz4", 12)), ("bzip2", ("bz2", None)), ("none", ("none", None)),
-        ("rar", "unknown codec 'rar': one of gz, zst, lz4, xz, bz2, zip, none"),
-        ("", "unknown codec '': one of gz, zst, lz4, xz, bz2, zip, none"),
-        ("gz:0", "'gz:0': the level of gz is a number from 1 to 9"),
-        ("zstd:23", "'zst:23': the level of zst is a number from 1 to 22"),
-        ("xz:", "'xz:': the level of xz is a number from 0 to 9"),
-        ("bz2:-1", "'bz2:-1': the level of bz2 is a number from 1 to 9"),
-        ("lz4:٣", "'lz4:٣': the level of lz4 is a number from 1 to 12"),
-        ("none:1", "'none:1': none has no levels"),
+        ("rar", "compress='rar': the codec is one of gz, zst, lz4, xz, bz2, zip, none"),
+        ("", "compress='': the codec is one of gz, zst, lz4, xz, bz2, zip, none"),
+        ("gz:0", "compress='gz:0': the level of gz is a number from 1 to 9"),
+        ("zstd:23", "compress='zst:23': the level of zst is a number from 1 to 22"),
+        ("xz:", "compress='xz:': the level of xz is a number from 0 to 9"),
+        ("bz2:-1", "compress='bz2:-1': the level of bz2 is a number from 1 to 9"),
+        ("lz4:٣", "compress='lz4:٣': the level of lz4 is a number from 1 to 12"),
+        ("none:1", "compress='none:1': none has no levels"),
     ],
 )  # fmt: skip
 def test_spec(spec: str, parsed: tuple[str, int | None] | str) -> None:

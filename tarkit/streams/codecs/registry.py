@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from tarkit.errors import Unsupported, Usage
+from tarkit.errors import Unsupported, Usage, spell
 from tarkit.sizes import parse_count
 
 
@@ -263,11 +263,11 @@ def parse_spec(spec: str) -> tuple[str, int | None]:
     word, colon, digits = spec.partition(":")
     name = _ALIASES.get(word, word)
     if name != "none" and name not in _ALL:
-        raise Usage(f"unknown codec '{word}': one of {', '.join(_ALL)}, none")
+        raise Usage(f"{spell('compress', spec)}: the codec is one of {', '.join(_ALL)}, none")
     if not colon:
         return name, None
     if name == "none":
-        raise Usage(f"'{spec}': none has no levels")
+        raise Usage(f"{spell('compress', spec)}: none has no levels")
     level = parse_count(digits)
     if level is None:
         raise _bad_level(name, digits)
@@ -286,4 +286,5 @@ def legal_level(name: str, level: int | None) -> int:
 
 def _bad_level(name: str, level: str) -> Usage:
     codec = _ALL[name]
-    return Usage(f"'{name}:{level}': the level of {name} is a number from {codec.lowest} to {codec.highest}")
+    given = spell("compress", f"{name}:{level}")
+    return Usage(f"{given}: the level of {name} is a number from {codec.lowest} to {codec.highest}")
