@@ -6,6 +6,7 @@ a value that is out of range a Usage, as on the command line. The other function
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from math import isfinite
