@@ -277,6 +277,8 @@ def test_renaming_keeps_all_but_the_name(archive: str) -> None:
     data = (DATA / archive).read_bytes()
     before = members(data)
     for new in NEW_NAMES.values():
+        if archive.endswith("v7.tar") and len(new) >= 100:
+            continue  # newer releases of Python take a V7 directory whose name is in a PAX record for a file
         # without its slash, a V7 header is not a directory's
         changed = renamed(data, ranges(archive), [new + b"/" * info.isdir() for info in before])
         after = members(changed)
