@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from math import isfinite
-from typing import ParamSpec, TypeVar, get_args
+from typing import Any, ParamSpec, TypeVar, get_args
 
 from tarkit.errors import Usage, spell, warn
 from tarkit.sizes import EARLIEST, LARGEST, LATEST, LONGEST
@@ -19,19 +19,29 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
+# How messages name a type, and whether a value has it.
+_PLAIN: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "int": ("a whole number", lambda value: hasattr(value, "__index__") and not isinstance(value, bool)),
+    "float": ("a number", lambda value: hasattr(value, "__float__") and not isinstance(value, bool)),
+    "bool": ("True or False", lambda value: type(value).__name__ in ("bool", "bool_")),
+    "str": ("a str", lambda value: isinstance(value, (str, os.PathLike))),
+    "None": ("None", lambda value: value is None),
+}
+
+
 def check_text(**arguments: str) -> None:
     """Raise TypeError for a value that is not a str."""
     _require("a str", lambda value: isinstance(value, str), arguments)
 
 
 def check_path(**arguments: str | os.PathLike[str]) -> None:
-    """Raise TypeError for a value that is neither a str nor a path."""
-    _require("a str or a path", lambda value: isinstance(value, (str, os.PathLike)), arguments)
+    """Raise TypeError for a value that is neither a str nor an os.PathLike."""
+    _require(*_PLAIN["str"], arguments)
 
 
 def check_number(**arguments: float) -> None:
     """Raise TypeError for a value that is not a number, and Usage for NaN or infinity; a bool is not a number."""
-    _require("a number", lambda value: hasattr(value, "__float__") and not isinstance(value, bool), arguments)
+    _require(*_PLAIN["float"], arguments)
     for name, value in arguments.items():
         if not isfinite(value):
             raise Usage(f"{spell(name, value)}: it is a finite number")
@@ -39,7 +49,7 @@ def check_number(**arguments: float) -> None:
 
 def check_whole(**arguments: int) -> None:
     """Raise TypeError for a value that is not a whole number; a bool is not."""
-    _require("a whole number", lambda value: hasattr(value, "__index__") and not isinstance(value, bool), arguments)
+    _require(*_PLAIN["int"], arguments)
 
 
 def check_function(**arguments: object) -> None:
@@ -131,6 +141,37 @@ def parse_slice(shard_slice: slice | None) -> tuple[int, int | None, int] | None
         raise Usage(f"{shard_slice}: a slice counts from the start, with a step of at least 1")
     check_at_least(0, start=start, stop=stop, step=step)
     return start, stop, step
+
+
+def plain_types(annotations: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the types of the arguments that have plain ones: of `int | str | None`, int, str and None."""
+    types = {name: tuple(annotation.split(" | ")) for name, annotation in annotations.items()}
+    return {name: kinds for name, kinds in types.items() if _PLAIN.keys() >= set(kinds)}
+
+
+def check_type(name: str, value: object, kinds: tuple[str, ...]) -> None:
+    """Raise TypeError for the value of an argument that has none of its `plain_types`.
+
+    Where a str is expected, a path passes: most are names of files. A number may be one of numpy, and True is none.
+    """
+    if not any(_PLAIN[kind][1](value) for kind in kinds):
+        expected = " or ".join(_PLAIN[kind][0] for kind in kinds if kind != "None")
+        _require(expected, lambda value: False, {name: value})
+
+
+def checks_types(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Decorate a function of the Python API: an argument that has not its plain type is a TypeError."""
+    types = plain_types(function.__annotations__)
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+
+    @wraps(function)
+    def checked(*args: Given.args, **arguments: Given.kwargs) -> Result:
+        for name, value in (*zip(names, args, strict=False), *arguments.items()):
+            if name in types:
+                check_type(name, value, types[name])
+        return function(*args, **arguments)
+
+    return checked
 
 
 def suggest_arguments(called: str, **names: str) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:

@@ -21,6 +21,7 @@ from tarkit.arguments import (
     check_number,
     check_text,
     check_whole,
+    checks_types,
     flatten_words,
     list_words,
     parse_slice,
@@ -77,6 +78,7 @@ class OpenOptions(TypedDict, total=False):
 def open(inputs: Input | Iterable[Input], *, decode: None = None, **options: Unpack[OpenOptions]) -> Dataset: ...
 @overload
 def open(inputs: Input | Iterable[Input], *, decode: DecodeSpec, **options: Unpack[OpenOptions]) -> DecodedDataset: ...
+@checks_types
 def open(
     inputs: Input | Iterable[Input],
     *,
@@ -251,6 +253,7 @@ class Dataset(Chain):
     def __exit__(self, *error: object) -> None:
         """Do nothing: no file is open between runs."""
 
+    @checks_types
     def decode(self, how: DecodeSpec = True, *, allow_pickle: bool = False) -> DecodedDataset:
         """Decode the fields of samples when they are looked up, by their names.
 
@@ -496,6 +499,7 @@ class Dataset(Chain):
             )
         )
 
+    @checks_types
     def proc(
         self,
         command: str,
@@ -781,6 +785,7 @@ class Dataset(Chain):
 
     # ---- Write
 
+    @checks_types
     def write(
         self,
         output: str | os.PathLike[str] | BinaryIO,

@@ -11,7 +11,15 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Self, dataclass_transform, get_args
 
-from tarkit.arguments import check_at_least, check_duration, check_number, check_whole, list_words
+from tarkit.arguments import (
+    check_at_least,
+    check_duration,
+    check_number,
+    check_type,
+    check_whole,
+    list_words,
+    plain_types,
+)
 from tarkit.errors import Usage, spell
 
 Role = Literal["", "output", "side", "file", "column", "inputs", "function", "map"]
@@ -34,7 +42,6 @@ class OptionRow:
         default: that of its value. A bool makes the option a flag, which gives the other one.
         required: whether the command line must have it.
         type: int or float, for any such number; or a function that reads another word for one, and raises Usage.
-        types: those that a value may have in Python.
         complete: returns the words to which a shell may complete a word.
         many: it may be given several times; so it is with the default ().
         words: with `many`, whether values are words; Python may give something else otherwise.
@@ -62,7 +69,6 @@ class OptionRow:
         split: bool = False,
         required: bool = False,
         type: Callable[[str], Any] | None = None,
-        types: tuple[type[Any], ...] = (),
         complete: Callable[..., Any] | None = None,
         at_least: int | None = None,
         hint: str | None = None,
@@ -84,7 +90,6 @@ class OptionRow:
         self.split = split
         self.required = required
         self.type = type or (int if at_least is not None else float if seconds else None)
-        self.types = types
         self.complete = complete
         self.at_least = at_least
         self.hint = hint
@@ -128,9 +133,6 @@ class OptionRow:
 
     def check(self, name: str, value: Any) -> None:
         """Raise Usage or TypeError for a value of the option `name` that it does not take."""
-        if self.types and (not isinstance(value, self.types) or (value is True and bool not in self.types)):
-            kinds = " or ".join(kind.__name__ for kind in self.types)
-            raise TypeError(f"{name}: {kinds} is needed, not {type(value).__name__}")
         if self.at_least is not None:
             check_at_least(self.at_least, **{name: value})
         elif self.seconds:
@@ -168,12 +170,14 @@ class Options:
     rows: ClassVar[dict[str, OptionRow]] = {}
     defaults: ClassVar[dict[str, Any]] = {}
     never_none: ClassVar[frozenset[str]] = frozenset()  # options whose value is not None, by their type
+    types: ClassVar[dict[str, tuple[str, ...]]] = {}  # those of options that have plain ones
 
     def __init_subclass__(cls) -> None:
         declared = {name: vars(cls)[name] for name in cls.__annotations__ if name in vars(cls)}
         cls.rows = {name: value for name, value in declared.items() if isinstance(value, OptionRow)} | cls.rows
         defaults = {name: value.default if isinstance(value, OptionRow) else value for name, value in declared.items()}
         cls.defaults = cls.defaults | defaults
+        cls.types = cls.types | plain_types({name: cls.__annotations__[name] for name in declared})
         cls.never_none = cls.never_none - declared.keys() | {
             name
             for name in declared
@@ -187,6 +191,9 @@ class Options:
         for name in self.never_none:
             if getattr(self, name) is None:
                 raise TypeError(f"{self.argument(name)}=None: without it the default is {self.defaults[name]!r}")
+        for name, kinds in self.types.items():
+            if (value := getattr(self, name)) is not self.defaults[name]:
+                check_type(self.argument(name), value, kinds)
         for name, row in self.rows.items():
             setattr(self, name, row.accept(self.argument(name), getattr(self, name)))
         self.check()

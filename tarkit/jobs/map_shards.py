@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tarkit.arguments import (
     check_function,
     check_text,
+    checks_types,
 )
 from tarkit.dataset import Dataset
 from tarkit.errors import TarkitError, Usage, show
@@ -57,6 +58,7 @@ class ShardCall:
         return shard.samples, shard.size
 
 
+@checks_types
 def map_shards(
     inputs: Input | Iterable[Input],
     output: str | os.PathLike[str],

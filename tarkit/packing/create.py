@@ -9,7 +9,7 @@ from itertools import islice
 from shlex import quote
 from typing import Any, BinaryIO, Literal
 
-from tarkit.arguments import list_words
+from tarkit.arguments import checks_types, list_words
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.options import Options, row
 from tarkit.packing.table import LoadedRows, TableOrigin
@@ -30,6 +30,7 @@ from tarkit.tables.recipe import Row, read_recipe
 RecipeFormat = Literal["tsv", "csv", "jsonl"]
 
 
+@checks_types
 def create(
     recipe: str | os.PathLike[str],
     output: str | os.PathLike[str] | BinaryIO,

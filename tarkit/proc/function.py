@@ -70,7 +70,7 @@ class CallFunction(SampleWork):
     `exact` a value is refused that its field would hold with a loss, such as a picture for jpg.
     """
 
-    decode: bool = row(
+    decode: object = row(
         "With --map", "--decode", default=False, help="Pass values, not bytes: text, numbers, JSON, arrays."
     )
     allow_pickle: bool = row(

@@ -104,7 +104,7 @@ class SampleWork(Options, Step):
         help="If a sample fails.  [default: error]",
         more="error: end the run. skip: leave it out. keep: write it as it was.",
     )
-    max_errors: int | str | None = row(
+    max_errors: float | str | None = row(
         "Failures", "--max-errors", metavar="N|P%", help="End after more failures than this; skip others."
     )
     rejects: Output | None = row(

@@ -11,7 +11,7 @@ from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Self
 from weakref import finalize
 
-from tarkit.arguments import suggest_arguments
+from tarkit.arguments import checks_types, suggest_arguments
 from tarkit.errors import TarkitError, TarkitWarning, Usage, frames_outside, show
 from tarkit.pipeline.output import Output
 from tarkit.pipeline.run import Run
@@ -165,6 +165,7 @@ class TarWriter(_SampleWriter):
     [('a/1', {'txt': b'ten', 'cls': b'10', 'json': b'{"width": 3}'})]
     """
 
+    @checks_types
     def __init__(
         self,
         output: str | os.PathLike[str] | BinaryIO,
@@ -219,6 +220,7 @@ class ShardWriter(_SampleWriter):
     """
 
     @suggest_arguments("tarkit.ShardWriter", maxcount="count", maxsize="size", start_shard="start")
+    @checks_types
     def __init__(
         self,
         template: str | os.PathLike[str],

@@ -88,7 +88,7 @@ def open_cached(url: str, options: StoreOptions | None = None) -> CachedFile | N
     if size is None:
         name, size = "WDS_CACHE_SIZE", os.environ.get("WDS_CACHE_SIZE")
     try:
-        cache = _cache_in(directory, parse_size(size) if size else None, options.tell)
+        cache = _cache_in(directory, parse_size(str(size)) if size else None, options.tell)
     except Usage as error:
         raise Usage(f"{name}: {error}", error.hint) from None
     remote = open_object(url, options, first=1)

@@ -193,7 +193,6 @@ class StoreOptions(Options):
         "URLs",
         "--endpoint-url",
         detail=True,
-        types=(str,),
         metavar="URL",
         help="Server of s3://, gs:// and az:// URLs.",
         more="Also AWS_ENDPOINT_URL.",
@@ -202,7 +201,6 @@ class StoreOptions(Options):
         "URLs",
         "--anonymous",
         detail=True,
-        types=(bool,),
         default=False,
         help="Send no credentials, for public data.",
     )
@@ -229,18 +227,16 @@ class StoreOptions(Options):
         "URLs",
         "--cache",
         detail=True,
-        types=(str, os.PathLike),
         parse=os.fspath,
         metavar="DIR",
         help="Keep objects that are read in files in DIR.",
         more="Each is fetched once, by one of many processes, and again when it has changed. Also WDS_CACHE; "
         "'' is none.",
     )
-    cache_size: str | None = row(
+    cache_size: int | str | None = row(
         "URLs",
         "--cache-size",
         detail=True,
-        types=(int, str),
         parse=str,
         metavar="SIZE",
         help="Maximum of all files in --cache, such as 50G.",
@@ -261,7 +257,7 @@ class StoreOptions(Options):
         if self.cache_size is not None:
             if not self.cache and not os.environ.get("WDS_CACHE"):
                 raise Usage(f"{spell('cache_size')} requires {spell('cache')}")
-            parse_size(self.cache_size)
+            parse_size(str(self.cache_size))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StoreOptions) and self._values == other._values

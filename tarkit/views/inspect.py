@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tarkit.views.classes import ClassCounts, ClassNames
     from tarkit.views.report import Balance, Section
 
+MOST_SHARES = 1_000_000  # processes of a training run that share the samples
 FEW, PAGE = 10, 200  # default numbers of samples: in lines, on a page
 
 
@@ -174,6 +175,8 @@ class StatsOptions(Options):
             raise Usage(
                 f"{spell('total')}, {spell('json')} and {spell('html')} exclude each other", "choose one output"
             )
+        if (self.world or 1) * (self.workers or 1) > MOST_SHARES:
+            raise Usage(f"{spell('world')} times {spell('workers')} is at most {MOST_SHARES}")
         if self.total and (self.world or self.workers or self.by):
             others = f"{spell('world')}, {spell('workers')} or {spell('by')}"
             raise Usage(f"{spell('total')} cannot be used with {others}: it prints one number")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import builtins
 import errno
+import inspect
 import io
+import os
 import re
 from collections.abc import Callable
 from contextlib import chdir
@@ -116,7 +118,7 @@ data.split('x-%d.tar', shards=2, even=None) -> TypeError: even=None: without it 
 data.proc('true', retries=None) -> TypeError: retries=None: without it the default is 0
 open('a.tar', allow=None) -> TypeError: allow=None: without it the default is ()
 shard('d', 'x-%d.tar', require='x', on_missing=None) -> TypeError: on_missing=None: without it the default is
-create('recipe', 'x.tar', parallel=None) -> TypeError: parallel=None: without it the default is 1
+create('recipe', 'x.tar', parallel=None) -> TypeError: parallel=None: a whole number is needed, not NoneType
 stats('a.tar', processes=None) -> TypeError: processes=None: without it the default is 1
 data.sort(type='nix') -> Usage: type='nix': it is one of auto, str, int, float, natural
 data.table('t.tsv', 'a:') -> Usage: invalid column 'a:': it must be NAME, A;B, NEW:NAME or NEW:A,B
@@ -225,6 +227,8 @@ data.map(len, timeout=float('nan')) -> Usage: timeout=nan
 data.map(len, on_error='ignore') -> Usage: on_error='ignore': it is one of error, skip, keep
 
 count(processes=-1) -> TarkitError: processes=-1: it is at least 0
+count(workers=1 << 62) -> TarkitError: world times workers is at most 1000000
+count(world=2000, workers=1000) -> TarkitError: world times workers is at most 1000000
 count(world=0) -> TarkitError: world=0: it is at least 1
 count(workers=0) -> TarkitError: workers=0: it is at least 1
 count(classes='names') -> TarkitError: classes requires by
@@ -381,6 +385,38 @@ def test_errors(row: str, inputs: Path) -> None:
     for part, text in ((message, str(error.value)), (hint, str(getattr(error.value, "hint", "")))):
         assert re.search(".*".join(map(re.escape, part.split("..."))), text), text
         assert not re.search(r"(?<![\w-])--?[a-zA-Z]", re.sub("tarkit index .*| -key", "", text)), text
+
+
+# What each function is called with, and each method of a dataset.
+CALLS = """
+tarkit.open: 'a.tar'; tarkit.stats: 'a.tar'; tarkit.check: 'a.tar'; tarkit.verify_index: 'a.tar'; tarkit.loader: 'a.tar'
+tarkit.index: 'a.tar', 'tsv'; tarkit.create: 'recipe', 'o.tar'; tarkit.shard: 'tree', 's-%d.tar'
+tarkit.mix: ['a.tar'], 1; tarkit.map_shards: 'a.tar', 'm-{stem}.tar', len; tarkit.TarWriter: 'o.tar'
+tarkit.ShardWriter: 'o-%d.tar'
+data.where: 'cls == 1'; data.match: '0'; data.keys: '00'; data.sample: 0.5, 1; data.slice: 0; data.rekey: '{key}'
+data.shuffle: 1; data.buffer_shuffle: 3, 1; data.map: dict; data.proc: 'true'; data.worker: 'cat'; data.get: '00'
+data.gallery: 'p.html'; data.table: 't.tsv'; data.extract: 'd'; data.write: 'o.tar'; data.split: 'o-%d.tar'
+data.head: ; data.decode: ; data.sort: ; data.find_disorder: ; data.stats: ; data.check: ; data.require: 'cls'
+"""
+WRONG = {"str": 5, "int": "x", "float": "x", "bool": "no"}
+
+
+def test_arguments_of_wrong_types(data: tarkit.Dataset) -> None:
+    """Each argument of a plain type is checked before anything is read or written: the TypeError names it."""
+    before, checked = sorted(os.listdir()), 0
+    for call, words in re.findall(r"([\w.]+): ([^;\n]*)", CALLS):
+        function, given = eval(call, {"tarkit": tarkit, "data": data}), eval(f"({words}{',' * bool(words)})")
+        for at, (name, parameter) in enumerate(inspect.signature(function).parameters.items()):
+            kinds = {*str(parameter.annotation).split(" | ")} - {"None"}
+            if kinds and kinds <= WRONG.keys():
+                wrong: object = WRONG[kinds.pop()] if len(kinds) == 1 else ()
+                named = {} if at < len(given) else {name: wrong}
+                with pytest.raises((TypeError, tarkit.Usage)) as error:
+                    function(*given[:at], *(() if named else (wrong,)), *given[at + 1 :], **named)
+                assert name in str(error.value), (call, name)
+                checked += 1
+    assert checked > 130
+    assert sorted(os.listdir()) == before
 
 
 def test_hints(data: tarkit.Dataset) -> None:

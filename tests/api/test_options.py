@@ -117,6 +117,6 @@ def test_values_of_python() -> None:
         OptionRow("Section", "--few", help="Help.", at_least=1).accept("few", 0)
     with pytest.raises(TypeError, match=r"storage_options\['net_retries'\]='x': a whole number is needed, not str"):
         StoreOptions(retries="x")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"storage_options\['anonymous'\]: bool is needed, not str"):
+    with pytest.raises(TypeError, match=r"storage_options\['anonymous'\]='yes': True or False is needed, not str"):
         StoreOptions(anonymous="yes")  # type: ignore[arg-type]
     assert StoreOptions(retries=1) == StoreOptions().replace(retries=1) != StoreOptions()
