@@ -34,7 +34,9 @@ ENVIRONMENT = {
     "GOPEN_REWRITE, WDS_REWRITE": "Rules FROM=TO;FROM=TO for the start of names of inputs.",
     "WDS_NAME": "Replaces ${NAME} in names of inputs.",
     "USE_AIS_FOR": "Schemes, such as gs:s3, whose objects are requested from the AIStore cluster at AIS_ENDPOINT.",
-    "NO_COLOR": "If set, output has no colours.",
+    "NO_COLOR": "If set, and not empty, there are no colours. It precedes the variables that ask for them.",
+    "FORCE_COLOR, CLICOLOR_FORCE": "If one is set, and not to 0, text has colours in files and pipes too.",
+    "TERM, CLICOLOR": "A terminal has colours, unless TERM is dumb or CLICOLOR is 0.",
 }
 NEEDED_FOR = {"SOURCE_DATE_EPOCH": "mtime", "TARKIT_SHARD": "post"}
 PROBLEM_WORDS = (

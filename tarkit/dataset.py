@@ -36,6 +36,7 @@ from tarkit.pipeline.steps import BufferShuffle
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.sample import singly
 from tarkit.samples.select import KeyList, Select, Slice
+from tarkit.sizes import plural
 from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location
 
@@ -239,7 +240,7 @@ class Dataset(Chain):
     def __repr__(self) -> str:
         count = len(self.locations)
         steps = ", ".join(step.name for step in self._steps)
-        inputs = f"{count} input{'' if count == 1 else 's'}"
+        inputs = plural(count, "input")
         return f"<tarkit.{type(self).__name__} of {inputs}{': ' if steps else ''}{steps}>"
 
     def __dir__(self) -> list[str]:
@@ -671,7 +672,8 @@ class Dataset(Chain):
         run = self.new_run()
         opened = Output.text_from_argument(output, storage_options)
         if left := write_gallery(self, opened, run, by, classes, count):
-            run.warn(f"{left} pictures and sounds left out, the page is too large: show fewer samples with count")
+            what = plural(left, "picture or sound", "pictures and sounds")
+            run.warn(f"{what} left out, the page is too large: show fewer samples with count")
         return run.samples
 
     def stats(

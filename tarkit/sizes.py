@@ -45,7 +45,9 @@ def parse_size(text: str, count_option: str | None = None) -> int:
     if size < 1:
         raise Usage(f"invalid size {show(text)}: the minimum is 1 byte")
     if count_option and size < 512:
-        raise Usage(f"{show(text)}: a size of {size} bytes holds no entry", f"was {count_option} {text} meant?")
+        raise Usage(
+            f"{show(text)}: a size of {plural(size, 'byte')} holds no entry", f"was {count_option} {text} meant?"
+        )
     return size
 
 
@@ -58,8 +60,23 @@ def scaled(size: float) -> tuple[float, str]:
     return size, "EB"
 
 
-def plural(count: int, word: str) -> str:
-    """Return a number with its noun: 1 sample, 2 samples, 2 entries."""
-    if count != 1:
-        word = f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
-    return f"{count} {word}"
+def size_words(size: float) -> str:
+    """Return bytes with three digits and a unit, a power of 1000: 999 B, 1.50 kB, 12.3 MB."""
+    value, unit = scaled(size)
+    digits = 0 if unit == "B" or value >= 99.95 else 2 if value < 9.995 else 1
+    return f"{value:.{digits}f} {unit}"
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """Return a number with its noun: 1 sample, 2 samples, 2 entries.
+
+    Args:
+        count: the number.
+        one: the noun in the singular, perhaps with a verb: `sample is`.
+        many: the same in the plural, if that is more than another end: `samples are`.
+    """
+    if count == 1:
+        return f"1 {one}"
+    if not many and re.search("[^aeiou]y$", one):
+        many = f"{one[:-1]}ies"
+    return f"{count} {many or one + ('es' if one.endswith(('s', 'x', 'ch')) else 's')}"

@@ -49,7 +49,8 @@ if threading.current_thread() is threading.main_thread():
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-os.environ.pop("SOURCE_DATE_EPOCH", None)
+for variable in ("SOURCE_DATE_EPOCH", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR"):
+    os.environ.pop(variable, None)
 # The width of the terminal that the tests run in; readline, which pytest imports, sets it for child processes alone.
 os.environ.pop("COLUMNS", None)
 os.unsetenv("COLUMNS")

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def tree(name: str) -> ast.Module:
 
 
 LOOKED_AT = (ast.Import, ast.ImportFrom, ast.If, ast.Call, ast.Attribute, ast.ExceptHandler, ast.ClassDef,
-             ast.FunctionDef, ast.AsyncFunctionDef)  # fmt: skip
+             ast.FunctionDef, ast.AsyncFunctionDef, ast.JoinedStr)  # fmt: skip
 
 
 @cache
@@ -68,6 +69,7 @@ LAYERS = [
     "errors",
     "sizes",
     "machine",
+    "align",
     "arguments",
     "options",
     "signals",
@@ -228,7 +230,7 @@ def test_cited_documents_are_in_the_repository() -> None:
 EDGE = {
     "click": lambda name: directory(name) in ("cli", "commands"),
     "tqdm": lambda name: directory(name) == "cli",
-    "rich": lambda name: directory(name) in ("commands", "views"),
+    "rich": lambda name: directory(name) in ("commands", "views") or name == "tarkit.align",
     "PIL": lambda name: name in ("tarkit.views.pictures", "tarkit.views.terminal", "tarkit.media.coding_pictures"),
     "filetype": lambda name: name == "tarkit.media.kinds",
     "imagesize": lambda name: name == "tarkit.media.headers",
@@ -357,6 +359,30 @@ def test_everything_is_documented(name: str) -> None:
                 assert ast.get_docstring(node), f"{name}.{node.name}"
 
 
+NOUNS = """
+    archives attempts bytes categories characters classes columns dimensions directories entries epochs errors fields
+    files groups inputs jobs keys lines messages names nodes notes objects outputs parts problems processes records rows
+    samples shards sources tasks values workers
+"""
+NEVER_ONE = {  # numbers in messages that are more, where the message is of several
+    "attempts", "emptied", "failed", "free", "item.shards", "len(names)", "limit", "longest", "lost",
+    "number(high)", "number(samples)", "run.samples", "scope", "seed", "self.world", "total", "width",
+}  # fmt: skip
+
+
+@each_row("name", MODULES)
+def test_a_noun_agrees_with_its_number(name: str) -> None:
+    """`1 sample` and `2 samples`: `sizes.plural` writes a number with its noun, unless it is a constant."""
+    plain = re.compile(rf" (\w+ed |more |complete )?({'|'.join(NOUNS.split())})\b")
+    for node in nodes(name):
+        if isinstance(node, ast.JoinedStr):
+            for before, after in pairwise(node.values):
+                if isinstance(before, ast.FormattedValue) and isinstance(after, ast.Constant):
+                    number = ast.unparse(before.value)
+                    good = number.isupper() or number.startswith("spell") or number in NEVER_ONE
+                    assert good or not plain.match(str(after.value)), f"{name}: {{{number}}}{after.value}"
+
+
 # ---- modules loaded
 
 
@@ -395,7 +421,7 @@ def test_start(click: set[str]) -> None:
     """--help loads click, the table of commands, errors, sizes and signals; no command, no heavy module."""
     modules = loaded("--help")
     ours = {each for each in modules if each.partition(".")[0] == "tarkit"}
-    own = {f"tarkit.cli.{name}" for name in ("app", "command", "messages")}
+    own = {f"tarkit.cli.{name}" for name in ("app", "color", "command", "messages")}
     top = {f"tarkit.{name}" for name in ("cli", "errors", "redaction", "signals", "sizes", "threads")}
     top |= {f"tarkit.{name}" for name in ("arguments", "options", "stores", "stores.schemes", "stores.store")}
     assert ours == {"tarkit", *top, *own}

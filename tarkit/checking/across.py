@@ -18,6 +18,7 @@ from tarkit.checking.shard import Item
 from tarkit.errors import TarkitError, show
 from tarkit.samples.select import OTHERS, KeyList
 from tarkit.shards.writer import MANIFEST_COLUMNS
+from tarkit.sizes import plural
 from tarkit.spill.multimap import Multimap, in_runs
 from tarkit.stores import schemes
 from tarkit.stores.store import StoreOptions
@@ -112,7 +113,8 @@ def mixed(shards: Sequence[ShardReport]) -> Iterator[Finding]:
         yield Finding("mixed-fields", shard.shard, None, None, detail, "note")
     if len(others) > LISTED:
         shard = others[LISTED][0]
-        detail = f"{len(others) - LISTED} more shards have other fields than most, this is the first of them"
+        more = plural(len(others) - LISTED, "more shard has", "more shards have")
+        detail = f"{more} other fields than most, this is the first of them"
         yield Finding("mixed-fields", shard.shard, None, None, detail, "note")
 
 

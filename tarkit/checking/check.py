@@ -25,6 +25,7 @@ from tarkit.pipeline.rows import processes_row
 from tarkit.pipeline.run import Run
 from tarkit.problems import PROBLEMS
 from tarkit.samples.keys import read_table_keys
+from tarkit.sizes import plural
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.location import Location
 
@@ -69,7 +70,7 @@ class Report:
         return iter(self.findings)
 
     def __repr__(self) -> str:
-        return f"<tarkit.Report: {len(self.bad)} of {len(self.shards)} shards bad>"
+        return f"<tarkit.Report: {len(self.bad)} of {plural(len(self.shards), 'shard')} bad>"
 
 
 def check(
@@ -301,7 +302,7 @@ class ShardsCheck:
             if self.fix is not None:
                 self.fix.start(stack, len(self.locations))
             for index, item in run.draw(
-                self._items(), lambda: run.bytes, lambda: run.samples, total_size(self.locations)
+                "", self._items(), lambda: run.bytes, lambda: run.samples, total_size(self.locations)
             ):
                 if isinstance(item, (Finding, ShardReport)):
                     yield item

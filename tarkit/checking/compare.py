@@ -21,6 +21,7 @@ from tarkit.checking.fieldsets import listed
 from tarkit.checking.findings import Finding, ShardReport
 from tarkit.checking.shard import CheckedSample
 from tarkit.errors import show
+from tarkit.sizes import plural
 from tarkit.spill.multimap import Multimap, in_runs
 
 _PLACE = Struct("<BIQ")  # the set (0 or 1), the index of a shard in it, the offset
@@ -40,7 +41,7 @@ class Total:
     value: int = 0
 
     def __str__(self) -> str:
-        return f"{self.samples} samples, {self.entries} entries, fingerprint {self.value:032x}"
+        return f"{plural(self.samples, 'sample')}, {plural(self.entries, 'entry')}, fingerprint {self.value:032x}"
 
 
 class Sameness:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from tarkit.checking.findings import Finding
 from tarkit.errors import show
 from tarkit.samples.names import composed, form_words
+from tarkit.sizes import plural
 
 SETS = 4096  # distinct lists of fields of a shard that are remembered
 LISTED = 10  # notes of one kind on a shard; further ones are only counted
@@ -95,7 +96,8 @@ class FieldSets:
 
     def _note(self, name: str, sets: list[FieldSet], detail: str, repair: str | None = None) -> Finding:
         offset, key = self._first_of(sets)
-        return Finding(name, self.shard, offset, key, detail, "note", repair)
+        count = sum(fieldset.count for fieldset in sets)
+        return Finding(name, self.shard, offset, key, detail, "note", repair, count)
 
     def _variants(self) -> Iterator[Finding]:
         spelled: dict[bytes, dict[bytes, list[FieldSet]]] = {}
@@ -110,7 +112,8 @@ class FieldSets:
             if rest:
                 words = ", ".join(f"{show(name)} (in {counts[name]})" for name in rest)
                 sets = [fieldset for name in rest for fieldset in spellings[name]]
-                detail = f"the field {show(most[lower])} (in {counts[most[lower]]} samples) is also spelled {words}"
+                where = plural(counts[most[lower]], "sample")
+                detail = f"the field {show(most[lower])} (in {where}) is also spelled {words}"
                 variants.append((lower, sets, detail))
         repair = self._one_spelling(most) if variants else None
         for _, sets, detail in sorted(variants):
@@ -158,7 +161,8 @@ class FieldSets:
         if len(rest) > LISTED:
             further = [fieldset for lower in rest[LISTED:] for fieldset in sets[lower]]
             number = sum(fieldset.count for fieldset in further) + self.others
-            yield self._note("mixed-fields", further, f"{_samples(number)} further sets of fields")
+            note = self._note("mixed-fields", further, f"{_samples(number)} further sets of fields")
+            yield note._replace(concerned=number)
 
     def _odd(self) -> Iterator[Finding]:
         odd: dict[bytes, list[FieldSet]] = {}
@@ -173,7 +177,7 @@ class FieldSets:
             yield self._note("odd-field", odd[name], detail)
         if len(names) > LISTED:
             sets = [fieldset for name in names[LISTED:] for fieldset in odd[name]]
-            yield self._note("odd-field", sets, f"{len(names) - LISTED} more such fields")
+            yield self._note("odd-field", sets, plural(len(names) - LISTED, "more such field"))
 
 
 def listed(names: Iterable[bytes]) -> str:
@@ -182,4 +186,4 @@ def listed(names: Iterable[bytes]) -> str:
 
 
 def _samples(count: int) -> str:
-    return "1 sample has" if count == 1 else f"{count} samples have"
+    return plural(count, "sample has", "samples have")

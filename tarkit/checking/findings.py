@@ -71,7 +71,10 @@ _REPAIRS = {
 
 
 class Finding(NamedTuple):
-    """One problem: the shard, the offset in its archive, the key, and `detail`, the text of the message."""
+    """One problem: the shard, the offset in its archive, the key, and `detail`, the text of the message.
+
+    `concerned` is the number of samples, or entries, that it is about.
+    """
 
     name: str
     shard: str
@@ -80,6 +83,7 @@ class Finding(NamedTuple):
     detail: str
     level: Level = "error"
     repair: str | None = None
+    concerned: int = 1
 
     @property
     def line(self) -> str:

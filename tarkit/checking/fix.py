@@ -9,13 +9,14 @@ from contextlib import ExitStack
 from typing import Any
 
 from tarkit.checking.findings import ShardReport
-from tarkit.checking.salvage import NUMBERS, SUMS, Salvage, Tally, write_clean
+from tarkit.checking.salvage import NUMBERS, Salvage, Tally, sums, write_clean
 from tarkit.checking.shard import Item, OptionalChecks, check_source
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.pipeline.output import archive_output, archives_output, refuse_overwrite, status_of
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import parse_template, refuse_template
 from tarkit.samples.dataset import open_source
+from tarkit.sizes import plural
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location
@@ -171,11 +172,12 @@ class Fix:
         total = {name: sum(getattr(tally, name) for tally in self.tallies) for name in NUMBERS}
         lost = sum(stop - start for tally in self.tallies for start, stop, _ in tally.lost)
         cut = sum(tally.cut for tally in self.tallies)
-        line = f"fix: {SUMS.format(**total)}; {total['samples']} samples"
+        line = f"fix: {sums(total)}; {plural(total['samples'], 'sample')}"
         left_out = sum(sum(tally.why.values()) for tally in self.tallies)
-        line += f", {left_out} left out; {lost} bytes lost to damage" if left_out else f"; {lost} bytes lost to damage"
+        line += f", {left_out} left out" if left_out else ""
+        line += f"; {plural(lost, 'byte')} lost to damage"
         if cut:
-            line += f", and what followed the end of {cut} {'input' if cut == 1 else 'inputs'}"
+            line += f", and what followed the end of {plural(cut, 'input')}"
         numbers = self.run.facts["fix"] = {**total, "lost_bytes": lost, "end_early": cut}
         yield [line], {"type": "fix-summary", **numbers}
 

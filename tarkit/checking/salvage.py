@@ -19,7 +19,7 @@ samples touch damage.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from tarkit.errors import show
 from tarkit.problems import SHOWN
 from tarkit.samples.checks import links_outside
 from tarkit.samples.sample import is_safe, key_of
+from tarkit.sizes import plural
 from tarkit.streams.codecs.registry import MESSAGES, ZIP
 from tarkit.streams.source import Source
 from tarkit.tar import block, pax
@@ -321,7 +322,7 @@ class Tally:
     def lines(self, every: bool) -> Iterator[str]:
         """Yield the account as text: sums, new names, lost ranges; of the last two the first few, or `every` one."""
         where = f" -> {self.output}" if self.output else ": no copy, no sample left"
-        yield f"{self.shard}{where}: {SUMS.format(**self.numbers)}; {self.samples} samples"
+        yield f"{self.shard}{where}: {sums(self.numbers)}; {plural(self.samples, 'sample')}"
         if self.why:
             counts = ", ".join(f"{number} for {name}" for name, number in self.why.items())
             yield f"{self.shard}: samples left out: {counts}"
@@ -331,7 +332,7 @@ class Tally:
         if limit is not None and len(self.names) > limit:
             yield f"{self.shard}: {len(self.names) - limit} more renamed; -v prints all"
         for start, stop, problem in self.lost[:limit]:
-            words = f"bytes {start} to {stop} are lost, {stop - start} bytes" if stop else "empty input"
+            words = f"bytes {start} to {stop} are lost, {plural(stop - start, 'byte')}" if stop else "empty input"
             yield f"{self.shard}: {words} [{problem}]"
         if limit is not None and len(self.lost) > limit:
             yield f"{self.shard}: {len(self.lost) - limit} more ranges are lost; -v prints all"
@@ -354,7 +355,9 @@ class Tally:
         }
 
 
-SUMS = "{entries} entries = {kept} kept + {renamed} renamed + {dropped} dropped + {rejected} rejected"
+def sums(numbers: Mapping[str, int]) -> str:
+    """Return the account of entries in words: their number, and its summands."""
+    return f"{plural(numbers['entries'], 'entry')} = {' + '.join(f'{numbers[name]} {name}' for name in SUMMANDS)}"
 
 
 def write_clean(

@@ -26,6 +26,7 @@ from tarkit.samples.checks import (
 from tarkit.samples.dataset import open_source
 from tarkit.samples.names import composed, form_words
 from tarkit.samples.sample import KEYLESS, Recent, is_safe, key_of
+from tarkit.sizes import plural
 from tarkit.spill.multimap import Multimap
 from tarkit.streams.location import Location
 from tarkit.streams.source import Source
@@ -98,8 +99,9 @@ class ShardCheck:
             self._note_forms()
             if self._directory is not None:
                 first = show(self._directory.name)
-                detail = f"{self._directories} entries are directories, which are no fields; the first is {first}"
-                self._note("stray-entry", self._directory.start, None, detail)
+                one, many = "entry is a directory, which is no field", "entries are directories, which are no fields"
+                detail = f"{plural(self._directories, one, many)}; the first is {first}"
+                self._note("stray-entry", self._directory.start, None, detail, count=self._directories)
             if (odd := self._survey.odd_end) is not None:
                 self._note("odd-end", self._survey.marker or 0, None, odd)
         if self._target is not None:
@@ -234,7 +236,7 @@ class ShardCheck:
                 "nothing follows" if size is not None and damage.stop >= size else f"reading resumes at {damage.stop}"
             )
             if lost:
-                detail += f"; {lost} bytes are not an entry, {where}"
+                detail += f"; {plural(lost, 'byte is', 'bytes are')} not an entry, {where}"
             elif damage.marker is not None:
                 detail += "; another archive follows"
         self._findings.append(
@@ -268,14 +270,16 @@ class ShardCheck:
             detail = f"the key {show(key)} is also there, first at {start}, {form_words(first)}"
             self._note("form-variant", offset, key, detail)
         if len(notes) > LISTED:
-            offset, key = notes[LISTED][:2]
-            self._note("form-variant", offset, key, f"{len(notes) - LISTED} more such keys")
+            (offset, key, *_), more = notes[LISTED], len(notes) - LISTED
+            self._note("form-variant", offset, key, plural(more, "more such key"), count=more)
 
     def _error(self, name: str, offset: int, key: bytes | None, detail: str, repair: str | None = None) -> None:
         self._findings.append(Finding(name, self.source.name, offset, key, detail, "error", repair))
 
-    def _note(self, name: str, offset: int, key: bytes | None, detail: str, repair: str | None = None) -> None:
-        self._findings.append(Finding(name, self.source.name, offset, key, detail, "note", repair))
+    def _note(
+        self, name: str, offset: int, key: bytes | None, detail: str, repair: str | None = None, count: int = 1
+    ) -> None:
+        self._findings.append(Finding(name, self.source.name, offset, key, detail, "note", repair, count))
 
 
 def check_shard(location: Location, index: int, checks: OptionalChecks) -> Iterator[Item]:

@@ -9,6 +9,7 @@ from tarkit.errors import Problem
 from tarkit.samples.damage import find_beyond
 from tarkit.samples.groups import EntryGroups, Group, plain_groups
 from tarkit.samples.sample import key_of
+from tarkit.sizes import plural
 from tarkit.streams.source import Source
 from tarkit.tar import block as blocks
 from tarkit.tar.reader import Entry, Raw, TarReader, find_header, is_header
@@ -88,7 +89,7 @@ class Survey:
         zeros = self.end - self.marker
         if zeros < 2 * blocks.BLOCK + blocks.RECORD and (zeros <= 2 * blocks.BLOCK or self.end % blocks.RECORD == 0):
             return None
-        return f"{zeros} bytes of zeros at the end, as written by tar -b or left by an incomplete transfer"
+        return f"{plural(zeros, 'byte')} of zeros at the end, as written by tar -b or left by an incomplete transfer"
 
     def __iter__(self) -> Iterator[Raw]:
         """Yield the entries up to the next damage."""

@@ -19,8 +19,9 @@ from typing import Any, NoReturn
 import click
 
 from tarkit import __version__, errors
+from tarkit.cli.color import write_help
 from tarkit.cli.command import REMOVED, action, common_options, write_sections
-from tarkit.cli.messages import bars, say
+from tarkit.cli.messages import say
 from tarkit.errors import Interrupted, TarkitError, describe_limit, system_hint
 from tarkit.signals import catch_signals, clean_up, die, raise_delayed, release_signals
 from tarkit.threads import has_threads
@@ -114,7 +115,7 @@ class Commands(click.Group):
         except click.exceptions.Exit as done:
             return done.exit_code
         except click.exceptions.NoArgsIsHelpError as error:
-            error.show()
+            write_help(error.ctx, 2)
         except click.ClickException as error:
             path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else name
             words = path.partition(" ")[2]
@@ -125,7 +126,7 @@ class Commands(click.Group):
 
                 gone = {**REMOVED[""], **REMOVED.get(words, {})}.get(error.option_name)
                 hint = gone or (not words and answer(error.option_name)) or hint
-            say(f"{words}: {message}" if words else message, hint)
+            say(f"{words}: {message}" if words else message, hint, "error")
         finally:
             errors.command_line = before
         return 2
@@ -143,23 +144,24 @@ def guarded(function: Callable[..., int], *args: Any) -> int:
         from tarkit.problems import usual_hint
 
         about_file = any(words in str(error) for words in _NO_FILE)
-        say(str(error), (_lost_directory(str(error)) if about_file else None) or error.hint or usual_hint(error))
+        hint = (_lost_directory(str(error)) if about_file else None) or error.hint or usual_hint(error)
+        say(str(error), hint, "error")
         return error.exit_code
     except BrokenPipeError as error:
         if error.filename in (None, "stdout"):
             die(signal.SIGPIPE)
-        say(f"{error.filename}: {error.strerror}")
+        say(f"{error.filename}: {error.strerror}", role="error")
     except (KeyboardInterrupt, Interrupted) as error:
         die(error.signum if isinstance(error, Interrupted) else signal.SIGINT)
     except OSError as error:
         name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else None
         hints = [_lost_directory(name) or _lost_tmpdir(name) or system_hint(error), *getattr(error, "__notes__", [])]
         hint = "; ".join(filter(None, hints)) or None
-        say(f"{name}: {error.strerror}" if name else str(error.strerror or error), hint)
+        say(f"{name}: {error.strerror}" if name else str(error.strerror or error), hint, "error")
     except Exception as error:
         if (limit := describe_limit(error)) is None:
             raise
-        say(*limit)
+        say(*limit, "error")
     return 1
 
 
@@ -259,7 +261,7 @@ def _end_thread(ended: threading.ExceptHookArgs) -> None:
     if limit is None:
         threading.__excepthook__(ended)
     else:
-        say(*limit)
+        say(*limit, "error")
 
 
 def run_words(words: Sequence[str] | None = None) -> int:
@@ -274,14 +276,16 @@ def run_words(words: Sequence[str] | None = None) -> int:
     except BaseException as error:
         if (limit := describe_limit(error)) is None:  # a bug: Python prints its traceback
             raise
-        say(*limit)
+        say(*limit, "error")
         status = 1
     return status
 
 
 def run_in_copy(words: Sequence[str]) -> int:
     """Run a command line in a copy of this process, and return its exit status."""
-    bars.clear()
+    from tarkit.cli.console import share_terminal
+
+    share_terminal(False)
     status = run_words(words)
     if sys.stdout is not None:
         sys.stdout.flush()

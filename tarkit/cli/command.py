@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from tarkit import errors
+from tarkit.cli.color import write_help
 from tarkit.cli.messages import say
 from tarkit.errors import Usage
 from tarkit.options import OptionRow, Options, row
@@ -245,7 +246,7 @@ def show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
         if param.name == "help_all":
             ctx.meta[_WHOLE] = True
-        click.echo(ctx.get_help())
+        write_help(ctx, 1)
         ctx.exit()
 
 

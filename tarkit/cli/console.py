@@ -19,6 +19,7 @@ from tarkit.pipeline.output import written_path
 from tarkit.pipeline.run import Run
 from tarkit.redaction import hide_secrets
 from tarkit.sizes import plural
+from tarkit.streams import terminal
 from tarkit.streams.text import create_file
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class ConsoleRun(Run):
         super().__init__(tmpdir=options.tmpdir)
         self.command = command
         self.verbose, self.quiet, self.progress = options.verbose, options.quiet, options.progress
+        self.jobs = ""  # of a run of jobs: how many, and what became of them
         self.extra = ""  # more words for the summary
         self._drawing: list[object] = []  # what draws now is the last; the others wait
         self.started = time.monotonic()
@@ -49,6 +51,7 @@ class ConsoleRun(Run):
         if self.report == "-":
             raise Usage("--report -: stdout is for data", "name a file, such as /dev/stderr")
         self.reserve(self.report, "the report")
+        share_terminal(self.shows_progress)
         self.part_of_many = self.report is not None and self.report.startswith("/dev/fd/")  # as jobs report
 
     def note(self, text: str) -> None:
@@ -59,7 +62,7 @@ class ConsoleRun(Run):
     def warn(self, text: str) -> None:
         """Print a warning, except with --quiet."""
         if not self.quiet:
-            say(f"warning: {text}")
+            say(text, role="warning")
 
     def tell(self, text: str) -> None:
         """Print a line that is not a warning, except with --quiet."""
@@ -71,9 +74,9 @@ class ConsoleRun(Run):
         if self.quiet:
             return
         prefix = show(key)[1:-1].encode() + b": " if self.verbose else b""
-        with bars_hidden(), suppress(OSError):  # stderr is closed
+        with terminal.progress_hidden() as hidden, suppress(OSError):  # stderr is closed
             for output in log:
-                _relay(output, prefix)
+                _relay(output, prefix, hidden)
 
     def remove_others(self, paths: Sequence[str], options: StoreOptions | None = None) -> None:
         """Remove old shards that were not replaced, for --force, and print their names."""
@@ -94,13 +97,23 @@ class ConsoleRun(Run):
         return os.isatty(2) and not _is_pipe(1)
 
     def draw(
-        self, items: Iterator[Item], position: Callable[[], int], samples: Callable[[], int], total: int | None = None
+        self,
+        doing: str,
+        items: Iterator[Item],
+        position: Callable[[], int],
+        samples: Callable[[], int],
+        total: int | None = None,
     ) -> Iterator[Item]:
         """Return the items; draw a bar of the bytes, from the second item on, unless `items` draws one itself."""
-        return self._draw(items, position, samples, total) if self.shows_progress else items
+        return self._draw(doing, items, position, samples, total) if self.shows_progress else items
 
     def _draw(
-        self, items: Iterator[Item], position: Callable[[], int], samples: Callable[[], int], total: int | None
+        self,
+        doing: str,
+        items: Iterator[Item],
+        position: Callable[[], int],
+        samples: Callable[[], int],
+        total: int | None,
     ) -> Iterator[Item]:
         bar: Any = None
         started, due = time.monotonic(), 0.0
@@ -112,7 +125,7 @@ class ConsoleRun(Run):
                 if now >= due and self._drawing[-1] is items:
                     due = now + PAUSE
                     if bar is None:
-                        bar = make_bar(self.command, total, now - started)
+                        bar = make_bar(f"{self.command}: {doing}" if doing else self.command, total, now - started)
                     rate = samples() / max(now - started, 1e-3)
                     bar.set_postfix_str(f"{plural(samples(), 'sample')}, {rate:.0f}/s", refresh=False)
                     bar.update(position() - bar.n)
@@ -123,7 +136,7 @@ class ConsoleRun(Run):
             if bar is not None:
                 bar.n = position()
                 bar.set_postfix_str(plural(samples(), "sample"), refresh=False)
-                _end(bar)
+                end_bar(bar)
 
     def finish(self, table: Sequence[str] = ()) -> None:
         """Print the lines of a table and the summary; write the report."""
@@ -145,10 +158,12 @@ class ConsoleRun(Run):
         if not self.quiet and (self.verbose or self.shows_progress or dropped):
             for line in table:
                 say(line)
-            text = f"{self.command}: {plural(self.samples, 'sample')}, {plural(self.bytes, 'byte')}"
+            counts = [self.jobs] if self.jobs else []
+            if not self.jobs or self.samples:
+                counts += [plural(self.samples, "sample"), plural(self.bytes, "byte")]
             if self.shards:
-                text += f", {plural(self.shards, 'shard')}"
-            text += f"{self.extra}, {seconds:.2f} s"
+                counts.append(plural(self.shards, "shard"))
+            text = f"{self.command}: {', '.join(counts)}{self.extra}, {seconds:.2f} s"
             if dropped:
                 text += ", skipped for " + ", ".join(f"{name}: {count}" for name, count in dropped.items())
             if self.dropped:
@@ -180,47 +195,45 @@ def current() -> ConsoleRun:
     return run
 
 
-def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return the lines of a table; the first column is text, the others are numbers."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    ]
+def share_terminal(shared: bool) -> None:
+    """Say whether this run shows progress bars, which are hidden while commands and outputs write to the terminal."""
+    bars.clear()
+    terminal.hide_progress = bars_hidden if shared else terminal.nothing_hidden
 
 
-def _relay(output: CommandOutput, prefix: bytes) -> None:
+def _relay(output: CommandOutput, prefix: bytes, whole: bool) -> None:
+    """Write output to stderr, each line after a prefix; end the last line too if there is a prefix, or if `whole`."""
     pos = 0
     border = True  # between lines
     while data := output.read(pos, pos + PIECE):
         pos += len(data)
+        ended = data.endswith(b"\n")
         if prefix:
-            ended = data.endswith(b"\n")
             data = (prefix if border else b"") + data[: -1 if ended else None].replace(b"\n", b"\n" + prefix)
-            data, border = data + b"\n" * ended, ended
+            data += b"\n" * ended
+        border = ended
         while data:
             data = data[os.write(2, data) :]
-    if prefix and not border:
+    if (prefix or whole) and not border:
         os.write(2, b"\n")
 
 
-def make_bar(command: str, total: int | None, seconds: float, unit: str = "B", scale: bool = True) -> Any:
+def make_bar(name: str, total: int | None, seconds: float, unit: str = "B", scale: bool = True) -> Any:
     """Return a bar for work that began `seconds` ago. It is closed with the command, before an error is printed."""
     from tqdm import tqdm
 
     tqdm.monitor_interval = 0  # no thread
     bar = tqdm(
-        total=total, unit=unit, unit_scale=scale, desc=command, file=sys.stderr, leave=True, mininterval=0, miniters=0
+        total=total, unit=unit, unit_scale=scale, desc=name, file=sys.stderr, leave=True, mininterval=0, miniters=0
     )
     bar.start_t = bar.last_print_t = bar.start_t - seconds
     bars.append(bar)
-    click.get_current_context().call_on_close(lambda: _end(bar))
+    click.get_current_context().call_on_close(lambda: end_bar(bar))
     return bar
 
 
-def _end(bar: Any) -> None:
+def end_bar(bar: Any) -> None:
+    """Draw a bar for the last time, and go to the next line."""
     bars[:] = [each for each in bars if each is not bar]
     bar.close()
 

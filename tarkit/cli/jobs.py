@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tarkit.align import align
 from tarkit.cli.command import WHOLE_RUN, Command, common, common_options, given, given_words
-from tarkit.cli.console import ConsoleRun, current, make_bar
+from tarkit.cli.console import ConsoleRun, current, end_bar, make_bar
 from tarkit.cli.lines import TarkitStep, known_outputs
 from tarkit.cli.messages import bars_hidden, say
 from tarkit.errors import TarkitError, printable
 from tarkit.jobs.options import JobOptions
+from tarkit.sizes import plural
 from tarkit.stores.schemes import public_name
 from tarkit.streams.sink import Sink, open_sink
 
@@ -127,7 +130,7 @@ def _run_all(jobs: Iterable[ValueJob], total: int, options: JobOptions) -> None:
         later = (
             "--resume does what is left" if options.journal else "with --journal FILE, --resume would do what is left"
         )
-        raise TarkitError(f"{summary.failed} of {total} jobs failed{_left(summary, total)}", later)
+        raise TarkitError(f"{summary.failed} of {plural(total, 'job')} failed{_left(summary, total)}", later)
 
 
 def _run(
@@ -137,18 +140,19 @@ def _run(
     from tarkit.jobs.engine import run_with_options
 
     output = _Stdout()
-    summary = run_with_options(
-        options,
-        jobs,
-        total,
-        journal,
-        relay=_relay,
-        tmpdir=run.scratch(None),
-        warn=run.warn,
-        run=run_in_copy,
-        progress=_progress(run, total),
-        write_stdout=output.write,
-    )
+    with _progress(run, total) as progress:
+        summary = run_with_options(
+            options,
+            jobs,
+            total,
+            journal,
+            relay=_relay,
+            tmpdir=run.scratch(None),
+            warn=run.warn,
+            run=run_in_copy,
+            progress=progress,
+            write_stdout=output.write,
+        )
     output.close()
     return summary
 
@@ -182,9 +186,12 @@ class _Stdout:
             self._sink.close()
 
 
-def _progress(run: ConsoleRun, total: int) -> Callable[[JobSummary], None]:
+@contextmanager
+def _progress(run: ConsoleRun, total: int) -> Iterator[Callable[[JobSummary], None]]:
+    """Return the function that shows how many jobs have ended."""
     if not run.shows_progress:
-        return lambda summary: None
+        yield lambda summary: None
+        return
     bar = make_bar(run.command, total, 0.0, unit=" jobs", scale=False)
 
     def progress(summary: JobSummary) -> None:
@@ -195,7 +202,10 @@ def _progress(run: ConsoleRun, total: int) -> Callable[[JobSummary], None]:
         bar.n = summary.ended
         bar.refresh()
 
-    return progress
+    try:
+        yield progress
+    finally:
+        end_bar(bar)
 
 
 def _report(run: ConsoleRun, summary: JobSummary, total: int) -> None:
@@ -205,7 +215,7 @@ def _report(run: ConsoleRun, summary: JobSummary, total: int) -> None:
     run.facts["jobs"] = {"total": total, **counts}
     run.facts["failures"] = [_facts(each) for each in summary.failures]
     said = [f"{count} {name}" for name, count in counts.items() if count]
-    run.extra = f", {total} {'job' if total == 1 else 'jobs'}" + (f" ({', '.join(said)})" if said else "")
+    run.jobs = plural(total, "job") + (f": {', '.join(said)}" if said else "")
 
 
 def _facts(failure: JobFailure) -> dict[str, Any]:
@@ -222,9 +232,8 @@ def _print_failures(run: ConsoleRun, summary: JobSummary) -> None:
     for job, outcome in summary.failures:
         value = printable(public_name(job.value.text))
         rows.append((value, outcome.words(), str(outcome.attempt), f"{outcome.seconds:.2f}", job.shown()))
-    widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
-    for *cells, command in rows:
-        say("  ".join([*(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)), command]))
+    for line in align(rows):
+        say(line)
     if summary.failed > len(summary.failures):
         say(f"and {summary.failed - len(summary.failures)} more, which the journal lists")
 

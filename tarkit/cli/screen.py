@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tarkit.cli.color import wanted_colors
+
 if TYPE_CHECKING:
     from tarkit.views.terminal import Cell, Colors, Graphics
 
@@ -44,7 +46,7 @@ def screen() -> Screen:
 def colors(env: Mapping[str, str]) -> Colors:
     """Return the colours that a terminal with this environment supports."""
     term = env.get("TERM", "")
-    if env.get("NO_COLOR") or term == "dumb":
+    if wanted_colors(env) is False:
         return "none"
     direct = env.get("COLORTERM") in ("truecolor", "24bit") or term.endswith("-direct") or "kitty" in term
     return "truecolor" if direct else "256"

@@ -55,6 +55,7 @@ from tarkit.shards.limits import Limits
 from tarkit.shards.output import ShardsOutput
 from tarkit.shards.series import SeriesSpec
 from tarkit.shards.writer import Shard
+from tarkit.sizes import plural
 from tarkit.stores import connect
 from tarkit.stores.schemes import scheme_of
 from tarkit.streams.location import portable_location
@@ -333,7 +334,7 @@ class OrderingPasses:
         run, total, done = self.reports, self.outcome.sums.size, SampleSums()
         written, strays = [], SampleSums()
         for result in run.draw(
-            self._pass("write", write_samples, items), lambda: done.size, lambda: done.samples, total
+            "writing", self._pass("write", write_samples, items), lambda: done.size, lambda: done.samples, total
         ):
             written.append(result)
             done.merge(result.sums)
@@ -345,7 +346,9 @@ class OrderingPasses:
         if not done.same(self.outcome.sums) or self.outcome.samples != expected:
             raise TarkitError(f"{self.outcome.sums} came in, but {done} went out: the output is not complete")
         if not strays.same(self.strays) and (items or not isinstance(self.output, ShardsOutput)):
-            raise TarkitError(f"{self.strays.samples} entries without a key came in, {strays.samples} went out")
+            raise TarkitError(
+                f"{plural(self.strays.samples, 'entry')} without a key came in, {strays.samples} went out"
+            )
         return written
 
     def _account(self, complete: bool) -> None:
@@ -357,7 +360,7 @@ class OrderingPasses:
         gathered = sum(group.joined for group in self.groups) + self.outcome.sums.samples - out
         if taken != gathered + left_out + out and not self.ordering.after:
             raise AssertionError(
-                f"{taken} samples came in, {gathered} became parts of others, {left_out} were left out, "
+                f"{plural(taken, 'sample')} came in, {gathered} became parts of others, {left_out} were left out, "
                 f"but {out} came out"
             )
         facts = self.reports.facts
@@ -375,7 +378,7 @@ class OrderingPasses:
             yield result
         seconds = time.monotonic() - started
         self.outcome.passes.append((name, tasks, seconds))
-        self.reports.note(f"{name}: {tasks} {'task' if tasks == 1 else 'tasks'}, {seconds:.2f} s")
+        self.reports.note(f"{name}: {plural(tasks, 'task')}, {seconds:.2f} s")
 
 
 def _remove_parts(names: Sequence[str]) -> None:

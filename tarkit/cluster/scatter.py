@@ -27,6 +27,7 @@ from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import Flow, Step
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.sample import SampleBatch, TarSample, singly
+from tarkit.sizes import plural
 from tarkit.sorting.order import Order
 from tarkit.sorting.sorter import Sorter
 from tarkit.spill.records import SpilledList, by_rank
@@ -95,7 +96,7 @@ class SampleSums:
         return mine == (other.samples, other.size, other.fingerprint)
 
     def __str__(self) -> str:
-        return f"{self.samples} samples, {self.size} bytes, fingerprint {self.fingerprint:032x}"
+        return f"{plural(self.samples, 'sample')}, {plural(self.size, 'byte')}, fingerprint {self.fingerprint:032x}"
 
 
 class GroupFigures(NamedTuple):
@@ -222,7 +223,8 @@ class _Scattering:
         if sorter is None or sorter.taken != item.samples:
             taken = sorter.taken if sorter is not None else 0
             where = describe(item.locations)
-            raise TarkitError(f"{where}: {item.samples} samples were counted, but {taken} read: an input has changed")
+            counted = plural(item.samples, "sample was", "samples were")
+            raise TarkitError(f"{where}: {counted} counted, but {taken} read: an input has changed")
         if strays.samples and ordering.after:
             words = "entries without a key, of which fields are chosen or names changed, are not sorted on a cluster"
             raise Unsupported(f"{item.locations[0].name}: {words}", "run without a cluster")

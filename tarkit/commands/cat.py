@@ -16,6 +16,7 @@ from tarkit.pipeline.output import Output
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.select import Select, Slice
+from tarkit.sizes import plural
 from tarkit.streams.location import Location
 
 EXAMPLES = (
@@ -97,13 +98,13 @@ def cat(
     data = for_run(run, inputs, shard_slice, interleave=cat.mix, prefetch=parallel - 1).filter_samples(select)
     if cat.shuffle:
         seed = options.draw_seed(select.seed)
-        run.note(f"shuffling through a buffer of {cat.shuffle} samples: local only")
+        run.note(f"shuffling through a buffer of {plural(cat.shuffle, 'sample')}: local only")
         data = data.buffer_shuffle(cat.shuffle, seed)
     data = data.change(fields)
 
     def each(position: int) -> None:
         if run.samples % cat.log == 0:
-            run.tell(f"{run.samples} samples, {position} bytes")
+            run.tell(f"{plural(run.samples, 'sample')}, {plural(position, 'byte')}")
 
     write_archive(data, output, run, each if cat.log else None)
     if not run.samples and not data.unchanged:

@@ -77,9 +77,11 @@ def check(
     Exit status: 0 no problem, 1 problems, 2 usage error. With --fix: 0 if all samples are in the copy.
 
     \f
-    The first problem of a kind is followed by a hint how to repair it. Of similar problems of a shard the first three
-    are printed, and the number of the others; -v and --json print all. Reading continues after damage, and with the
-    next shard if one cannot be read.
+    The first problem of a kind is followed by a hint how to repair it. Notes are before problems: one line for those of
+    one kind, with the number of shards and an example, where there are more than three. Of the problems of a kind the
+    first ten are printed, three of one shard, and the number of the others; more than ten shards that are ok, or bad,
+    have one line together. -v prints all as they are found, --json and --list-bad too. Reading continues after damage,
+    and with the next shard if one cannot be read.
 
     With --json each line has a type: problem (problem, level, shard, offset, key, detail, repair), shard (shard,
     verdict, samples, entries, bytes, problems, notes), summary; fix and set for --fix and --same-as.
@@ -107,9 +109,14 @@ def check(
     with on_cluster(run):
         checked = ShardsCheck(run, locations, chosen, others, names)
         printer = Printer(run, form, chosen.strict, null)
-        for item in checked:
-            if isinstance(item, Finding):
-                printer.finding(item)
+        try:
+            for item in checked:
+                if isinstance(item, Finding):
+                    printer.finding(item)
+        except Exception:
+            printer.rest()
+            printer.close()
+            raise
         if checked.sameness is None:
             passed = _print_verdicts(run, checked, printer)
         else:
@@ -167,8 +174,8 @@ def _print_comparison(run: ConsoleRun, checked: ShardsCheck, sameness: Sameness,
     """Print the fingerprint of each set, and whether they have the same samples, which it returns."""
     same = run.facts["same"] = checked.report.same
     unread = [shard.shard for shard in checked.report.shards if not shard.readable]
+    printer.rest()
     if not unread:
-        printer.rest()
         for name, inputs, total in zip(("this set", "the other"), sameness.names, sameness.totals, strict=True):
             record = {"samples": total.samples, "entries": total.entries, "fingerprint": f"{total.value:032x}"}
             printer.say([f"{name}, {inputs}: {total}"], {"type": "set", "set": name, **record})

@@ -67,5 +67,5 @@ def _verify(run: ConsoleRun, indexes: ShardIndexes) -> None:
     run.facts["faults"] = faults
     run.finish()
     if faults:
-        message = f"{plural(faults, 'fault')} in the indexes of {len(indexes.locations)} shards"
+        message = f"{plural(faults, 'fault')} in the indexes of {plural(len(indexes.locations), 'shard')}"
         raise TarkitError(message, "tarkit index without --verify makes new ones")

@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
+from tarkit.align import align
 from tarkit.cli import options as shared
 from tarkit.cli.command import Command
-from tarkit.cli.console import ConsoleRun, aligned, current
+from tarkit.cli.console import ConsoleRun, current
 from tarkit.dataset import Dataset, for_run
 from tarkit.errors import TarkitError
 from tarkit.mixing.mix import MixOptions, Mixture, open_sources
@@ -23,6 +24,7 @@ from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
+from tarkit.sizes import plural
 from tarkit.streams.location import Location
 
 EXAMPLES = (
@@ -102,7 +104,7 @@ def _report_end(run: ConsoleRun, drawn: Mix[TarSample]) -> None:
         return
     left = [stock.name for stock in drawn.stocks if _has_more(stock)]
     if left and drawn.ended is not None:
-        of = f"{len(left)} of {len(drawn.stocks)} sources"
+        of = f"{len(left)} of {plural(len(drawn.stocks), 'source')}"
         run.tell(
             f"{drawn.ended.name} has no more samples, {of} have some left: "
             "--until all continues with these, --repeat reads it again"
@@ -110,7 +112,7 @@ def _report_end(run: ConsoleRun, drawn: Mix[TarSample]) -> None:
         run.facts["input_left"] = left
     if drawn.total is not None and drawn.yielded < drawn.total:
         why = "" if left else ": the sources have no more"
-        run.tell(f"{drawn.yielded} samples instead of {drawn.total}{why}")
+        run.tell(f"{plural(drawn.yielded, 'sample')} instead of {drawn.total}{why}")
 
 
 def _has_more(stock: Stock[TarSample]) -> bool:
@@ -142,4 +144,4 @@ def _shares(run: ConsoleRun, drawn: Mix[TarSample]) -> list[str]:
             }
         )
     run.facts["sources"] = facts
-    return aligned(rows)
+    return align(rows, right=range(1, len(rows[0])))

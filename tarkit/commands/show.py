@@ -20,6 +20,7 @@ from tarkit.samples.fields import Fields
 from tarkit.samples.items import describe_sample, names_of
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
+from tarkit.sizes import plural
 from tarkit.streams.location import Location
 from tarkit.views.inspect import ShowOptions, first_samples, with_classes, write_gallery
 
@@ -111,7 +112,8 @@ def _write_page(
     if output.location.kind in ("path", "url"):
         run.reserve(output.location.text, "the page")
     if left := write_gallery(data, output, run, chosen.by, chosen.classes, limit, all_keys=all_keys):
-        run.tell(f"{left} pictures and sounds left out, the page is too large: show fewer samples with -c")
+        what = plural(left, "picture or sound", "pictures and sounds")
+        run.tell(f"{what} left out, the page is too large: show fewer samples with -c")
 
 
 def _lines(samples: Iterator[TarSample], write: Write) -> None:
@@ -168,6 +170,6 @@ def _pictures(run: ConsoleRun, chosen: ShowOptions, inputs: list[Location]) -> V
         finally:
             write(rows.rest().encode())
         if rows.without:
-            run.tell(f"without a picture: {rows.without} of {run.samples} samples")
+            run.tell(f"without a picture: {rows.without} of {plural(run.samples, 'sample')}")
 
     return view

@@ -19,6 +19,7 @@ from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.select import Select, Slice
 from tarkit.shards.output import ShardsOutput
+from tarkit.sizes import plural
 from tarkit.sorting.order import Order, Random, ShuffleOptions
 from tarkit.streams.location import Location
 
@@ -75,7 +76,7 @@ def shuffle(
     targets = _targets(run, target(), epochs)
     seed = select.seed = options.draw_seed(select.seed)
     if buffer is not None:
-        run.tell(f"a buffer of {buffer} samples mixes locally only; without --buffer all are mixed with all")
+        run.tell(f"a buffer of {plural(buffer, 'sample')} mixes locally only; without --buffer all are mixed with all")
     data = for_run(run, inputs, shard_slice, prefetch=parallel - 1, spool=epochs is not None).filter_samples(select)
     dropped = 0  # in the first epoch: each leaves out the same samples
     for epoch, each in enumerate(targets):

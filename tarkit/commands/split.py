@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import click
 
+from tarkit.align import align
 from tarkit.cli import options as shared
 from tarkit.cli.command import Command
-from tarkit.cli.console import ConsoleRun, aligned, current
+from tarkit.cli.console import ConsoleRun, current
 from tarkit.dataset import for_run
 from tarkit.problems import Policy
 from tarkit.samples.select import Select, Slice
@@ -77,4 +78,4 @@ def _table(run: ConsoleRun) -> list[str]:
         rows.append((name, asked, f"{part['got']:.2%}", *numbers))
     if not any(asked for _, asked, *_ in rows[1:]):  # categories have no shares
         rows = [(name, *rest) for name, _, *rest in rows]
-    return aligned(rows)
+    return align(rows, right=range(1, len(rows[0])))

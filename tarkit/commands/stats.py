@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import click
 
 from tarkit.cli import options as shared
 from tarkit.cli.cluster import on_cluster
+from tarkit.cli.color import has_colors
 from tarkit.cli.console import current
 from tarkit.cli.jobs import TaskCommand
 from tarkit.dataset import for_run
@@ -79,8 +79,10 @@ def _report(found: Stats, as_json: bool) -> str:
         from json import dumps
 
         return dumps(found.describe(), indent=2) + "\n"
-    if os.isatty(1) and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
+    if has_colors(1):
+        from shutil import get_terminal_size
+
         from tarkit.views.terminal import coloured
 
-        return coloured(found.sections(), os.get_terminal_size(1).columns or 80)
+        return coloured(found.sections(), get_terminal_size().columns)
     return f"{found}\n"

@@ -15,6 +15,7 @@ from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import unrepeated
 from tarkit.samples.fields import OnMissing
 from tarkit.samples.sample import singly
+from tarkit.sizes import plural
 
 SUFFIXES: dict[TableFormat, tuple[str, ...]] = {
     "csv": (".csv", ".csv.gz", ".csv.zst"),
@@ -94,16 +95,15 @@ def write_table(
     with flow, flow.open(output, data.locations) as sink:
         table = Table(options.parsed, samples, run.policy, options.on_missing, options.key)
         check_heads(table.columns, format)
-        rows = run.draw(_counted(run, table), lambda: run.bytes, lambda: run.samples)
+        rows = run.draw("writing", _counted(run, table), lambda: run.bytes, lambda: run.samples)
         for piece in gathered(pieces(format, table.columns, rows, options.header)):
             written = shown(piece)
             sink.write(written)
             run.bytes += len(written)
         if table.outside:
-            run.warn(
-                f"{table.outside} of {run.samples} samples have fields that the table has not, such as "
-                f"{table.example}: {spell('columns')} says which columns there are"
-            )
+            which = f"{table.outside} of {plural(run.samples, 'sample')}"
+            others = f"{'has fields' if table.outside == 1 else 'have fields'} that the table has not"
+            run.warn(f"{which} {others}, such as {table.example}: {spell('columns')} says which columns there are")
         flow.finish()
 
 

@@ -103,7 +103,7 @@ def extract(
                     raise _in_the_way(output, extraction)
                 extraction.policy = policy
             extraction.begin()
-            for sample in run.watch(singly(batches), lambda: extraction.written, total_size(data.locations)):
+            for sample in run.watch("writing", singly(batches), lambda: extraction.written, total_size(data.locations)):
                 extraction.write(sample)
             flow.finish()
     run.bytes = extraction.written

@@ -21,6 +21,7 @@ from tarkit.errors import Unsupported, show
 from tarkit.export.parquet import PyarrowFile, load_pyarrow
 from tarkit.indexing.files import IndexFile
 from tarkit.samples.sample import split_name
+from tarkit.sizes import plural
 from tarkit.stores.schemes import scheme_of
 from tarkit.streams.sink import open_sink
 from tarkit.streams.tempfile import TemporaryFile
@@ -229,7 +230,7 @@ class DaliLines(Sequence[IndexRow]):
         self._data = data
         self._lines = data[head.end() :].splitlines()
         if len(self._lines) != int(head[1]):
-            raise InvalidIndex(f"its header has {int(head[1])} samples, the file {len(self._lines)}")
+            raise InvalidIndex(f"its header has {plural(int(head[1]), 'sample')}, the file {len(self._lines)}")
 
     def __len__(self) -> int:
         return len(self._lines)

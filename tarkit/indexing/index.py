@@ -179,7 +179,7 @@ class ShardIndexes:
             _make, md5=self.options.md5, force=self.options.force, sync=self.options.fsync, wids_too=table is not None
         )
         results = zip(tasks, run.do_in_order(make, self._sent(tasks), self.options.processes), strict=True)
-        for task, scanned in run.draw(results, lambda: run.bytes, lambda: run.samples, total_size(self.locations)):
+        for task, scanned in run.draw("", results, lambda: run.bytes, lambda: run.samples, total_size(self.locations)):
             self._count(scanned)
             for file in task.files:
                 run.note(f"{file.name}: the {file.format} index, samples: {scanned.samples}")

@@ -16,6 +16,7 @@ from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample, key_of
+from tarkit.sizes import plural
 from tarkit.streams.location import Location
 from tarkit.streams.source import WindowSource
 from tarkit.tar import block, pax
@@ -84,7 +85,7 @@ class IndexedDataset(Sequence[Sample]):
         if covered is None:
             return False
         index, rows = covered
-        run.note(f"{source.name}: {len(rows)} samples by {index.name}")
+        run.note(f"{source.name}: {plural(len(rows), 'sample')} by {index.name}")
         starts = array("Q", [row.last_header for row in rows])
         self._by_index[len(self._sources)] = len(self), starts
         start = 0
@@ -185,9 +186,8 @@ class IndexedDataset(Sequence[Sample]):
         count = len(self._by_index)
         if not count:
             return MissingKey(f"no sample {show(key)}")
-        message = (
-            f"no sample {show(key)}: {count} of {len(self._sources)} shards were looked up in an index beside them"
-        )
+        looked = f"{plural(len(self._sources), 'shard')} {'was' if count == 1 else 'were'} looked up"
+        message = f"no sample {show(key)}: {count} of {looked} in an index beside {'it' if count == 1 else 'them'}"
         return MissingKey(message, "does it match its shard? tarkit index --verify compares them")
 
     def _lists(self, key: bytes | None, number: int) -> bool:

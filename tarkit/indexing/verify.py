@@ -10,6 +10,7 @@ from tarkit.indexing.files import IndexFile
 from tarkit.indexing.formats import IndexRow, InvalidIndex, Layout
 from tarkit.indexing.scan import Scanned, fill_indexes
 from tarkit.problems import Policy
+from tarkit.sizes import plural
 from tarkit.streams.location import Location
 
 SHOWN = 3  # differences of one index that get a line of their own
@@ -74,7 +75,7 @@ def _faults(here: str, data: bytes, layout: Layout) -> Iterator[str]:
 def _differences(format: str, rows: Sequence[IndexRow], right: Sequence[IndexRow]) -> Iterator[str]:
     if len(rows) != len(right):
         more = format in ("energon", "webshart")  # a row that is not a sample: the end, or the size
-        yield f"{len(rows) - more} samples in the index, {len(right) - more} in the shard"
+        yield f"{plural(len(rows) - more, 'sample')} in the index, {len(right) - more} in the shard"
     for number, (row, other) in enumerate(zip(rows, right, strict=False), -(format == "webshart")):
         if _facts(row) != _facts(other):
             yield f"sample {number}: {_described(row)} in the index, {_described(other)} in the shard"
@@ -88,4 +89,4 @@ def _described(row: IndexRow) -> str:
     key, fields = row
     if not key:
         return ", ".join(f"{os.fsdecode(field.name)} {field.offset}".strip() for field in fields)
-    return ", ".join(f"{show(field.name)} at {field.offset} of {field.size} bytes" for field in fields[:2])
+    return ", ".join(f"{show(field.name)} at {field.offset} of {plural(field.size, 'byte')}" for field in fields[:2])

@@ -21,6 +21,7 @@ from tarkit.jobs.job import ValueJob
 from tarkit.jobs.journal import identity
 from tarkit.jobs.quoting import shell_word
 from tarkit.redaction import hide_secrets
+from tarkit.sizes import plural
 from tarkit.stores.schemes import scheme_of
 
 ENGINES = ("slurm", "k8s", "make")
@@ -84,7 +85,7 @@ class JobArray:
         _check_words(self.words)
         least, most = self.total // self.parts, -(-self.total // self.parts)
         share = f"{most}" if least == most else f"{least} or {most}"
-        about = f"{self.parts} parts of the work, each with {share} of {self.total} values"
+        about = f"{plural(self.parts, 'part')} of the work, each with {share} of {plural(self.total, 'value')}"
         return _template(template).substitute(
             about=about, command=self.command, parts=self.parts, last=self.parts - 1, **others
         )

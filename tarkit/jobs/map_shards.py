@@ -27,6 +27,7 @@ from tarkit.pipeline.chain import Archives, locate
 from tarkit.pipeline.output import Output
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.selection import ProblemOptions
+from tarkit.sizes import plural
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location
@@ -161,4 +162,4 @@ def _failed(summary: JobSummary, total: int) -> TarkitError:
     job, outcome = summary.failures[0]
     lines = outcome.tail.splitlines() or [outcome.words()]
     message = next((line for line in lines if line.startswith("tarkit: ")), lines[-1]).removeprefix("tarkit: ")
-    return TarkitError(f"{summary.failed} of {total} jobs failed; {public_name(job.value.text)}: {message}")
+    return TarkitError(f"{summary.failed} of {plural(total, 'job')} failed; {public_name(job.value.text)}: {message}")

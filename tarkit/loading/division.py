@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tarkit.arguments import check_whole
 from tarkit.errors import Usage
+from tarkit.sizes import plural
 
 Item = TypeVar("Item")
 
@@ -45,7 +46,7 @@ class WorkerPlace(NamedTuple):
 
     def describe(self) -> str:
         """Return the numbers of workers and nodes for a message: `4 workers (2 on each of 2 nodes)`."""
-        workers = f"{self.parts} worker{'' if self.parts == 1 else 's'}"
+        workers = plural(self.parts, "worker")
         return workers if self.world == 1 else f"{workers} ({self.workers} on each of {self.world} nodes)"
 
 

@@ -21,6 +21,7 @@ from tarkit.loading.state import Progress, restore_random, store_random
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import Sample
 from tarkit.pipeline.stages import ShuffleBuffer, keeper
+from tarkit.sizes import plural
 from tarkit.stores.listing import in_child
 from tarkit.stores.schemes import find_scheme
 from tarkit.streams.location import Location
@@ -218,7 +219,7 @@ class EpochReader:
             if item is None:
                 since = self._opened if since is None else since
                 if self._opened - since > BARREN * self._shards.count:
-                    words = f"{self._opened - since} shards one after another"
+                    words = f"{plural(self._opened - since, 'shard')} one after another"
                     raise TarkitError(f"no samples that can be decoded in {words}")
                 continue
             since = None
@@ -298,7 +299,7 @@ class EpochReader:
         if shard is None:
             return False
         if self._barren > BARREN * self._shards.count:
-            raise TarkitError(f"no samples in {self._barren} shards that were read one after another")
+            raise TarkitError(f"no samples in {plural(self._barren, 'shard')} that were read one after another")
         self._turns.append(self._open(shard, Position(0, skip=not self._settings.full), run))
         self._opened += 1
         self._barren += 1

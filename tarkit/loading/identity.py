@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 
 from tarkit.pipeline.steps import digest
+from tarkit.sizes import plural
 from tarkit.stores import connect
 from tarkit.streams.location import Location
 from tarkit.streams.source import Source
@@ -104,7 +105,7 @@ def parse_marks(text: str, count: int) -> dict[int, str]:
     pairs: Iterable[tuple[str, str, str]] = (word.partition(":") for word in text.split())
     marks = {int(number): mark for number, _, mark in pairs}
     if marks and not 0 <= min(marks) <= max(marks) < count:
-        raise ValueError(f"{count} shards have no number {max(marks)}")
+        raise ValueError(f"{plural(count, 'shard has', 'shards have')} no number {max(marks)}")
     return marks
 
 

@@ -14,6 +14,7 @@ from tarkit.loading.epoch import EpochReader, Shards
 from tarkit.loading.identity import ShardFiles, find_changed, parse_marks
 from tarkit.loading.settings import LoaderOptions, LoaderSettings
 from tarkit.loading.state import Progress
+from tarkit.sizes import plural
 
 if TYPE_CHECKING:
     from tarkit.pipeline.chain import Input
@@ -130,7 +131,7 @@ class Loader(Iterable[Any]):
             raise Usage(words, "load that of each worker in it, as torchdata's StatefulDataLoader does")
         if shards.items < place.parts and not settings.resample and not settings.allow_idle:
             words = "sample" if settings.full else "shard"
-            units = f"{shards.items} {words}{'' if shards.items == 1 else 's'} for {place.describe()}"
+            units = f"{plural(shards.items, words)} for {place.describe()}"
             raise Usage(f"{units}: some would have no samples", "give fewer workers or more shards, or allow_idle=True")
         progress, self._loaded = self._loaded or self._next(), None
         self._epoch = progress.following

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from tarkit.errors import Usage
 from tarkit.loading.identity import parse_marks
+from tarkit.sizes import plural
 
 VERSION = 3
 
@@ -86,5 +87,5 @@ def restore_random(random: Random, state: str) -> None:
     """Continue with a state that `store_random` has returned."""
     words = b64decode(state, validate=True)
     if len(words) != 2500:
-        raise ValueError(f"{len(words)} bytes of random state")
+        raise ValueError(f"{plural(len(words), 'byte')} of random state")
     random.setstate((3, unpack(_WORDS, words), None))

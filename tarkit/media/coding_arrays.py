@@ -12,6 +12,7 @@ from tarkit.errors import TarkitError, show, spell
 from tarkit.media.equality import equal_arrays
 from tarkit.media.libraries import media_library
 from tarkit.media.limits import check_decoded
+from tarkit.sizes import plural
 
 _BEGINNINGS = (b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")  # of npy, of zips and of empty ones
 _ENDING = ".npy"  # of the entries of npz
@@ -35,7 +36,7 @@ def decode(data: bytes, pickles: bool = False) -> Any:
                 arrays[name] = loaded[entry]
             return arrays
     if file.tell() < len(data):
-        raise TarkitError(f"{len(data) - file.tell()} bytes follow the array")
+        raise TarkitError(f"{plural(len(data) - file.tell(), 'byte follows', 'bytes follow')} the array")
     return loaded
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from tarkit.errors import TarkitError
 from tarkit.media.equality import equal
 from tarkit.media.libraries import media_library
+from tarkit.sizes import plural
 
 
 def decode_msgpack(data: bytes) -> Any:
@@ -34,7 +35,7 @@ def decode_cbor(data: bytes) -> Any:
     file = io.BytesIO(data)
     value = cbor2.load(file)
     if file.tell() != len(data):
-        raise TarkitError(f"{len(data) - file.tell()} bytes follow the value")
+        raise TarkitError(f"{plural(len(data) - file.tell(), 'byte follows', 'bytes follow')} the value")
     return value
 
 

@@ -12,6 +12,7 @@ from tarkit.errors import TarkitError
 from tarkit.media.coding_arrays import refuse_mask
 from tarkit.media.libraries import media_library
 from tarkit.media.limits import check_decoded
+from tarkit.sizes import plural
 
 _FORMATS = {"wav": "WAV", "flac": "FLAC", "mp3": "MP3"}
 _TYPES = {
@@ -54,7 +55,9 @@ def encode(name: str, value: Any) -> bytes:
         samples = samples.astype(numpy.float32)
     types = _TYPES[name]
     if str(samples.dtype) not in types or samples.ndim not in (1, 2):
-        raise TarkitError(f"an array of {samples.dtype} with {samples.ndim} dimensions is not sound for {name}")
+        raise TarkitError(
+            f"an array of {samples.dtype} with {plural(samples.ndim, 'dimension')} is not sound for {name}"
+        )
     if type(rate) is bool or not hasattr(type(rate), "__index__") or rate < 1:
         raise TarkitError(f"the rate is a number of frames a second, not {rate!r}")
     if samples.dtype == numpy.float32 and samples.size and not abs(samples).max() <= 1:

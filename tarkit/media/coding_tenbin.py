@@ -16,6 +16,7 @@ from typing import Any
 from tarkit.errors import TarkitError, show
 from tarkit.media.coding_arrays import refuse_mask
 from tarkit.media.libraries import media_library
+from tarkit.sizes import plural
 
 MAGIC = b"~TenBin~"
 _TYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
@@ -34,7 +35,7 @@ def decode(data: bytes) -> list[Any]:
         code, shape = _parse_header(bytes(header))
         dtype = numpy.dtype(code)
         if len(content) != math.prod(shape) * dtype.itemsize:
-            message = f"an array of {code}, {shape}, has {len(content)} bytes"
+            message = f"an array of {code}, {shape}, has {plural(len(content), 'byte')}"
             raise TarkitError(f"{message}, not {math.prod(shape) * dtype.itemsize}")
         arrays.append(numpy.frombuffer(content, dtype.newbyteorder("<")).reshape(shape).astype(dtype))
     return arrays
@@ -82,7 +83,7 @@ def _parse_header(header: bytes) -> tuple[str, tuple[int, ...]]:
         raise TarkitError(f"arrays of {show(code)} are unknown; tenbin has {', '.join(_TYPES)}")
     count = int.from_bytes(header[16:24], "little")
     if len(header) != 24 + 8 * count:
-        raise TarkitError(f"a header of {len(header)} bytes cannot have {count} dimensions")
+        raise TarkitError(f"a header of {plural(len(header), 'byte')} cannot have {plural(count, 'dimension')}")
     shape = struct.unpack(f"<{count}q", header[24:])
     if min(shape, default=0) < 0:
         raise TarkitError(f"a dimension is negative: {shape}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tarkit.errors import TarkitError, Usage
-from tarkit.sizes import parse_size
+from tarkit.sizes import parse_size, plural
 
 VARIABLE = "TARKIT_DECODE_LIMIT"
 DEFAULT = 256 << 20
@@ -53,4 +53,6 @@ def check_decoded(size: int, stored: int) -> None:
 def limit_error(stored: int, limit: int) -> TarkitError:
     """Return the error for a field whose value is larger than the limit."""
     stored = getattr(_compressed, "stored", stored)
-    return TarkitError(f"its {stored} bytes would become more than {limit} bytes ({VARIABLE}=4G sets another limit)")
+    return TarkitError(
+        f"its {plural(stored, 'byte')} would become more than {limit} bytes ({VARIABLE}=4G sets another limit)"
+    )

@@ -14,6 +14,7 @@ from tarkit.errors import Problem, show
 from tarkit.messages.maps import EncodeValue, MalformedMap, Split, load_encoding, unpack_frame
 from tarkit.messages.reader import MapArchive
 from tarkit.messages.sockets import END, Link, SocketAddress, Sockets
+from tarkit.sizes import plural
 
 GRACE = 1.0
 """Seconds that a frame may take from the thread of ZeroMQ to here after the connection that it came from has closed."""
@@ -59,7 +60,7 @@ class SocketReader(MapArchive):
             )
             raise self._truncated(message, "senders=2 waits for the end of 2 senders")
         if any(behind):
-            message = f"a sample came behind the end of its sender, after {self.count} samples"
+            message = f"a sample came behind the end of its sender, after {plural(self.count, 'sample')}"
             raise self._truncated(message, "see what sends: an end frame is its last one")
         self._sockets.close()
 

@@ -26,7 +26,7 @@ from tarkit.pipeline.steps import Flow, Step
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import SampleBatch, TarSample, singly
-from tarkit.sizes import parse_count, parse_size
+from tarkit.sizes import parse_count, parse_size, plural
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.fileobjects import FileObjectInput
 from tarkit.streams.files import allow_files
@@ -205,7 +205,7 @@ class MixSource:
         spec, locations = self.spec, self.data.locations
         self.reads_once = any(map(_reads_once, locations))
         if spec.choose > len(locations):
-            raise Usage(f"{spec.name}: choose {spec.choose} of {len(locations)} shards")
+            raise Usage(f"{spec.name}: choose {spec.choose} of {plural(len(locations), 'shard')}")
         if (spec.resample or spec.choose) and self.reads_once:
             raise Usage(f"{spec.name}: choose and resample require inputs that can be read again")
         if (spec.resample or spec.choose or spec.any_order) and not self.data.of_archives:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from tarkit.errors import Usage
 from tarkit.mixing.mixer import locate
 from tarkit.mixing.spec import SourceSpec, read_spec
+from tarkit.sizes import plural
 from tarkit.streams.location import Location
 
 SUFFIXES = (".yaml", ".yml")
@@ -49,7 +50,7 @@ def _shards(path: str, seed: int, tell: Callable[[str], None], warn: Callable[[s
                 raise Usage(message, f"use the command mix: tarkit mix {path} -o OUT")
         locations = locate(spec, tell)
         if spec.choose > len(locations):
-            raise Usage(f"{spec.name}: choose {spec.choose} of {len(locations)} shards")
+            raise Usage(f"{spec.name}: choose {spec.choose} of {plural(len(locations), 'shard')}")
         if spec.resample:
             locations = order.choices(locations, k=spec.resample)
         elif spec.choose:

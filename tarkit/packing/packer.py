@@ -28,6 +28,7 @@ from tarkit.shards.limits import Limits
 from tarkit.shards.rows import SeriesOptions
 from tarkit.shards.series import ShardsPlan
 from tarkit.shards.writer import Shard, ShardsWriter, run_post
+from tarkit.sizes import plural
 from tarkit.stores.schemes import scheme_of
 from tarkit.streams.location import parse_output
 from tarkit.streams.sink import short_name
@@ -148,7 +149,9 @@ class Packer:
         if self._journal:
             self._entries = self._journal.read()
         with closing(self._results()) as results:
-            for packed in run.draw(results, lambda: sum(self._contents), lambda: run.samples, self._plan.content):
+            for packed in run.draw(
+                "writing", results, lambda: sum(self._contents), lambda: run.samples, self._plan.content
+            ):
                 if packed:
                     self._complete(packed)
         if options.force:
@@ -175,7 +178,11 @@ class Packer:
         if shard is None:
             return
         self.done.append(shard)
-        words = "kept, it is as planned" if packed.kept else f"{planned.samples} samples, {shard.size} bytes"
+        words = (
+            "kept, it is as planned"
+            if packed.kept
+            else f"{plural(planned.samples, 'sample')}, {plural(shard.size, 'byte')}"
+        )
         self._run.note(f"{shard.name}: {words}")
         if post is not None and not packed.recorded:
             self._posted_again += packed.kept

@@ -24,6 +24,7 @@ from tarkit.packing.tree import CountedNames, Tree
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import ShardTemplate
 from tarkit.shards.limits import Limits, no_limit
+from tarkit.sizes import plural
 from tarkit.spill.records import SpilledList
 from tarkit.stores import rewrite, schemes
 from tarkit.streams.location import ARCHIVE_SUFFIXES
@@ -188,7 +189,7 @@ def _watch(run: Run, tree: Tree, batches: Iterator[PlannedBatch]) -> Iterator[Pl
             listed += len(batch.keys)
             yield batch
 
-    return run.draw(counted(), lambda: tree.content, lambda: listed)
+    return run.draw("planning", counted(), lambda: tree.content, lambda: listed)
 
 
 def _transformed(
@@ -216,7 +217,7 @@ def _divide(batches: Iterator[PlannedBatch], shards: int, even: bool, plan: Plan
         records.extend(list(batch.samples()))
     total = len(records)
     if 0 < total < shards:
-        raise TarkitError(f"{total} samples cannot fill {shards} shards", "choose fewer shards")
+        raise TarkitError(f"{plural(total, 'sample')} cannot fill {plural(shards, 'shard')}", "choose fewer shards")
     samples: Iterable[PlannedSample] = records
     if even and total:
         chosen = level(sizes, shards)
@@ -249,8 +250,8 @@ def _report(run: Run, plan: Plan, transform: SampleTransform) -> None:
     _report_update(run, transform)
     if transform.parted.count:
         first = show(transform.parted.first)
-        words = f"readers would split {transform.parted.count} samples, {first} first: their entries have different"
-        run.warn(f"{words} paths; {spell('rename', 'key')} makes each one sample")
+        words = f"readers would split {plural(transform.parted.count, 'sample')}, {first} first"
+        run.warn(f"{words}: their entries have different paths; {spell('rename', 'key')} makes each one sample")
     if transform.shared.count:
         words = f"keys that readers find in several samples, perhaps in several shards: {_shown(transform.shared)}"
         more = "" if transform.rename == "key" else f"; {spell('rename', 'key')} names entries after their sample"
@@ -273,8 +274,10 @@ def _report(run: Run, plan: Plan, transform: SampleTransform) -> None:
         run.facts["junk"] = tree.junk.count
     if transform.map is not None:
         run.facts["unmatched"] = transform.unmatched.count
-    content = f" of {tree.content} bytes" if tree.sized else ""
-    run.note(f"{tree.files} files{content}, {plan.samples} samples, {len(plan.shards)} shards")
+    content = f" of {plural(tree.content, 'byte')}" if tree.sized else ""
+    run.note(
+        f"{plural(tree.files, 'file')}{content}, {plural(plan.samples, 'sample')}, {plural(len(plan.shards), 'shard')}"
+    )
 
 
 def _holds_archives(root: str) -> bool:

@@ -75,7 +75,9 @@ class TableReader(InputReader):
         names, mtime = NameChecks(self._table.repair), self._table.mtime
         encode_, self._position = encode, 0
         rows = iter(self._table.rows(self.tmpdir))
-        for row, (data, large, size, modified) in self._run.draw(rows, lambda: self._position, lambda: names.samples):
+        for row, (data, large, size, modified) in self._run.draw(
+            "writing", rows, lambda: self._position, lambda: names.samples
+        ):
             try:
                 names.check(row[0])
                 header = encode_(row[0], size, mtime=modified if mtime is None else mtime)

@@ -48,7 +48,7 @@ def write_archive(
         if after_sample is not None:
             batches = singly(batches)
         shown = flow.inputs.draws
-        for batch in run.count(batches) if shown else run.watch(batches, lambda: writer.position, total):
+        for batch in run.count(batches) if shown else run.watch("writing", batches, lambda: writer.position, total):
             batch.write(writer)
             first, last = first or batch.first_key, batch.key
             if after_sample is not None:

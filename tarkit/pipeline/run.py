@@ -166,9 +166,29 @@ class Run:
         else:
             errors.warn(text)
 
-    def watch(self, batches: Iterator[Batch], position: Callable[[], int], total: int | None) -> Iterator[Batch]:
+    def watch(
+        self, doing: str, batches: Iterator[Batch], position: Callable[[], int], total: int | None
+    ) -> Iterator[Batch]:
         """Count the samples that pass, and show progress; see `draw`."""
-        return self.draw(self.count(batches), position, lambda: self.samples, total)
+        return self.draw(doing, self.count(batches), position, lambda: self.samples, total)
+
+    def watch_input(self, doing: str, batches: Iterator[Batch], total: int | None) -> Iterator[Batch]:
+        """Show progress of a pass that writes nothing, in bytes of the archives that the samples come from."""
+        if not self.shows_progress:  # to count takes time
+            return batches
+        passed = before = count = 0
+        source = None
+
+        def counted() -> Iterator[Batch]:
+            nonlocal passed, before, count, source
+            for batch in batches:
+                if batch.source is not source:
+                    source, before = batch.source, passed
+                passed = before + batch.stop
+                count += batch.count
+                yield batch
+
+        return self.draw(doing, counted(), lambda: passed, lambda: count, total)
 
     def count(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Count the samples that pass."""
@@ -177,11 +197,17 @@ class Run:
             yield batch
 
     def draw(
-        self, items: Iterator[Item], position: Callable[[], int], samples: Callable[[], int], total: int | None = None
+        self,
+        doing: str,
+        items: Iterator[Item],
+        position: Callable[[], int],
+        samples: Callable[[], int],
+        total: int | None = None,
     ) -> Iterator[Item]:
         """Return the items; a run that `shows_progress` shows it while they pass. This kind shows none.
 
         Args:
+            doing: the name of the pass, such as `reading`; empty if the command has one alone, which its name says.
             items: the items to pass on, unchanged.
             position: returns the number of bytes so far.
             samples: returns the number of samples so far.

@@ -21,6 +21,7 @@ from tarkit.samples.dataset import InputReader
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import SampleBatch, singly
 from tarkit.samples.select import KeyList, Select
+from tarkit.sizes import plural
 from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ def report_keys(run: Run, select: Select) -> None:
         return
     run.facts["keys"], text = keys.summary()
     if run.part_of_many and not keys.require_all:
-        run.note(f"{keys.name}: {len(keys.present)} of {len(keys.wanted)} keys found")
+        run.note(f"{keys.name}: {len(keys.present)} of {plural(len(keys.wanted), 'key')} found")
         return
     if keys.require_all and len(keys.present) < len(keys.wanted):
         raise TarkitError(text, keys.hint())

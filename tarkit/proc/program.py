@@ -29,17 +29,18 @@ from tarkit.errors import Problem, TarkitError, show, spell
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import digest
 from tarkit.problems import Policy
-from tarkit.proc.job import TAIL, Failure, Job, Outcome, WorkFailed, find_program, status_words
+from tarkit.proc.job import Failure, Job, Outcome, WorkFailed, find_program, status_words
 from tarkit.proc.pool import Act, JobBatch, JobWorker, Pool
 from tarkit.proc.result import Content, SampleBuilder
 from tarkit.proc.step import SampleWork
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import KEYLESS, Recent, TarSample, key_of, split_name
 from tarkit.streams.command import PIPE, Program, last_line
-from tarkit.streams.copy import widen, write_all
+from tarkit.streams.copy import widen
 from tarkit.streams.ranges import RangeSpool
 from tarkit.streams.readers import DescriptorReader
 from tarkit.streams.source import StreamSource
+from tarkit.streams.terminal import PassedOn
 from tarkit.tar import block
 from tarkit.tar.header import end_of_archive
 
@@ -169,7 +170,6 @@ class Session:
         self._lock = threading.Lock()
         self._error: BaseException | None = None  # in the thread that writes
         self._length = self._written = 0  # bytes of samples, bytes of all
-        self._tail = b""  # the end of its stderr
         self._unread, self._stdin = os.pipe()  # the read end stays open: it tells what was not read
         try:
             self.program = worker.start(lambda: Program(worker.words, stdin=self._unread, stdout=PIPE, stderr=PIPE))
@@ -181,7 +181,6 @@ class Session:
         self._room.register(self._stdin, select.POLLOUT)
         self.program.watch(self._room)
         self._writer = threading.Thread(target=self._write, daemon=True)
-        self._stderr = threading.Thread(target=self._copy_stderr, daemon=True)
 
     # ---- reading
 
@@ -192,8 +191,9 @@ class Session:
             TarkitError: a sample could not be read.
         """
         self._writer.start()
-        self._stderr.start()
         assert self.program.process.stdout is not None
+        assert self.program.process.stderr is not None
+        self._stderr = PassedOn(self.program.process.stderr)
         fd = self.program.process.stdout.fileno()
         widen(fd)
         reader = _Watched(fd, self)
@@ -215,13 +215,13 @@ class Session:
         read = self._written - int.from_bytes(unread, sys.byteorder)
         ended = f"the program {status_words(status)}"
         if self._late:
-            return Failure("the program took too long", status, self._tail)
+            return Failure("the program took too long", status, self._stderr.tail)
         if status != 0 and (problem is None or reader.ended):
-            return Failure(ended, status, self._tail)
+            return Failure(ended, status, self._stderr.tail)
         if problem is None and (not self._all_sent or read < self._length):
-            return Failure(f"{ended} before it had read all its input", status, self._tail)
+            return Failure(f"{ended} before it had read all its input", status, self._stderr.tail)
         if problem is not None:
-            return Failure(problem, None, self._tail)
+            return Failure(problem, None, self._stderr.tail)
         while self.sent:
             self._report(self.sent.popleft(), Outcome())
         return None
@@ -375,16 +375,6 @@ class Session:
         """Note that the program has read."""
         self.touched = time.monotonic()
         self._writing = False
-
-    def _copy_stderr(self) -> None:
-        assert self.program.process.stderr is not None
-        fd = self.program.process.stderr.fileno()
-        while data := os.read(fd, 4096):
-            self._tail = (self._tail + data)[-TAIL:]
-            try:
-                write_all(2, data)
-            except OSError:
-                pass  # stderr is closed
 
 
 def _refused(error: WorkFailed) -> Outcome:

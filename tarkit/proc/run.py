@@ -20,7 +20,7 @@ from tarkit.proc.pool import Pool
 from tarkit.proc.result import with_field
 from tarkit.redaction import hide_secrets
 from tarkit.samples.sample import Recent, TarSample
-from tarkit.sizes import parse_count
+from tarkit.sizes import parse_count, plural
 from tarkit.tar.writer import EntryWriter
 
 OnError = Literal["error", "skip", "keep"]
@@ -203,7 +203,7 @@ class SampleRun:
 
     def _check_limit(self, spare: int) -> None:
         if self.limit is not None and self.limit.exceeded(self.failed, self.done, spare):
-            message = f"{self.failed} of {self.done} samples failed"
+            message = f"{self.failed} of {plural(self.done, 'sample')} failed"
             raise TarkitError(f"{message}, more than {spell('max_errors')} allows")
 
     def _distinct(self, sample: TarSample, job: Job) -> bool:
@@ -232,7 +232,7 @@ class SampleRun:
             how = "the command left no file sample.*"
             if kind == "map":
                 how = "the function returned None: does it return them?"
-            return f"nothing is left of {good} sample{'' if good == 1 else 's'}: {how}"
+            return f"nothing is left of {plural(good, 'sample')}: {how}"
         return None
 
 
@@ -251,7 +251,7 @@ def describe(job: Job, failure: Failure) -> str:
     """Return a line with the shard, the key, the reason and the last lines of stderr."""
     text = f"{job.shard}: {show(job.key)} {failure.reason}"
     if job.failures > 1:
-        text += f" ({job.failures} attempts)"
+        text += f" ({plural(job.failures, 'attempt')})"
     lines = [line.strip() for line in failure.tail.decode("utf-8", "backslashreplace").splitlines()]
     words = " | ".join([line for line in lines if line][-LINES:])
     return f"{text}: {words}" if words else text

@@ -20,6 +20,7 @@ from tarkit.proc.pool import MIN_PENDING, JobWorker, Pool
 from tarkit.proc.result import SampleBuilder
 from tarkit.proc.step import SampleWork
 from tarkit.proc.workdir import WATCH, FileNames, WorkDirectories, collect_samples, write_fields
+from tarkit.sizes import plural
 from tarkit.streams.command import DEVNULL, Program
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.tempfile import TemporaryFile
@@ -210,7 +211,9 @@ class CommandWorker(JobWorker):
     ) -> tuple[int, bool]:
         """Run the command; return its status, and whether it took too long. `watch` is called meanwhile."""
         if len(job.key) > _LONGEST_KEY:
-            raise WorkFailed(f"has a key of {len(job.key)} bytes, which is too long for a command's environment")
+            raise WorkFailed(
+                f"has a key of {plural(len(job.key), 'byte')}, which is too long for a command's environment"
+            )
         environment = {
             **self.environment,
             b"TARKIT_KEY": job.key.replace(b"\0", b"%00"),

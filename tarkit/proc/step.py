@@ -17,6 +17,7 @@ from tarkit.pipeline.steps import Flow, Step
 from tarkit.proc.pool import Pool
 from tarkit.proc.run import OnError, SampleRun, number_jobs, parse_limit
 from tarkit.samples.sample import SampleBatch, singly
+from tarkit.sizes import plural
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.tar.writer import EntryWriter
 
@@ -185,7 +186,7 @@ class SampleWork(Options, Step):
         total = total_size(flow.inputs.locations) if flow.has_all else None
         return results(
             number_jobs(singly(batches), run.policy, flow.inputs.tmpdir),
-            lambda jobs: run.draw(jobs, lambda: results.position, lambda: results.done, total),
+            lambda jobs: run.draw("", jobs, lambda: results.position, lambda: results.done, total),
         )
 
     def _open_rejects(self, flow: Flow) -> EntryWriter | None:
@@ -204,10 +205,11 @@ class SampleWork(Options, Step):
             run.facts["slowest"] = {"key": os.fsdecode(key), "seconds": round(seconds, 3)}
         if removed and self.name == "worker":
             had = "had no answer and was" if removed == 1 else "had no answer and were"
-            run.tell(f"{removed} of {done} sample{'' if done == 1 else 's'} {had} removed")
+            run.tell(f"{removed} of {plural(done, 'sample')} {had} removed")
         elif (warning := results.nothing_left(self.name)) is not None:
             run.warn(warning)
-        if failed == 1:
-            run.tell(f"1 sample failed and {'was left out' if skipped else 'was kept as it came in'}")
+        if failed and skipped:
+            run.tell(plural(failed, "sample failed and was left out", "samples failed and were left out"))
         elif failed:
-            run.tell(f"{failed} samples failed and {'were left out' if skipped else 'were kept as they came in'}")
+            one, many = "sample failed and was kept as it came in", "samples failed and were kept as they came in"
+            run.tell(plural(failed, one, many))

@@ -14,6 +14,7 @@ from tarkit.proc.job import InputField, Job, WorkFailed
 from tarkit.proc.result import Content, FileContent, SampleBuilder, check_key
 from tarkit.samples.sample import TarSample
 from tarkit.signals import DIRECTORIES, register_cleanup
+from tarkit.sizes import plural
 from tarkit.streams.copy import seconds, write_all
 from tarkit.streams.location import natural_key
 from tarkit.streams.sink import Sink
@@ -360,7 +361,7 @@ def _key(path: bytes, before: bytes) -> bytes:
     """Return the key in a file, without one line end at its end unless it is the key `before`."""
     key = _content(path, None, _KEY_LIMIT)
     if not isinstance(key, bytes):
-        raise WorkFailed(f"left a key of {key.size} bytes")
+        raise WorkFailed(f"left a key of {plural(key.size or 0, 'byte')}")
     return before if key == before else without_end(key)
 
 

@@ -9,6 +9,7 @@ from tarkit.errors import Problem, TarkitError, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.groups import DAMAGED, EntryGroups
 from tarkit.samples.sample import TarSample, key_of
+from tarkit.sizes import plural
 from tarkit.streams import source as streams
 from tarkit.streams.source import Source
 from tarkit.tar import block
@@ -168,7 +169,7 @@ class Recovery:
 
     def _say_rest(self, why: str = "") -> None:
         size, start = self._source.size, self.reader.broken
-        rest = "the rest" if size is None else f"the rest, {size - start} bytes,"
+        rest = "the rest" if size is None else f"the rest, {plural(size - start, 'byte')},"
         self._policy.warn(f"{self._source.name}: at {start}: {why}{rest} is left out")
 
     def _failure_behind(self, problem: Problem) -> Problem:

@@ -14,6 +14,7 @@ from tarkit.errors import MissingLibrary, TarkitError
 from tarkit.media import headers, kinds
 from tarkit.media import headers as arrays
 from tarkit.samples.sample import TarSample, key_of
+from tarkit.sizes import plural
 from tarkit.streams.source import Source
 from tarkit.tar import block
 from tarkit.tar.reader import Entry
@@ -182,7 +183,7 @@ def _npy(array: arrays.Array | None, size: int) -> dict[str, Any]:
     if array.pickled:
         about["note"] = "pickled objects, not opened"
     elif array.bytes not in (None, size):
-        about["note"] = f"the header requires {array.bytes} bytes"
+        about["note"] = f"the header requires {plural(array.bytes, 'byte')}"
     return about
 
 

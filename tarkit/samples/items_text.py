@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from tarkit.align import align
 from tarkit.errors import printable, show
-from tarkit.sizes import plural, scaled
+from tarkit.sizes import plural
 
 if TYPE_CHECKING:
     from tarkit.samples.items import EntryName, Item, SampleItems
@@ -52,12 +53,6 @@ def shortened(text: str, width: int) -> str:
 def one_line(text: str) -> str:
     """Return a text with single blanks for its runs of white space."""
     return " ".join(text.split())
-
-
-def size_words(size: int) -> str:
-    """Return bytes in the unit that fits, as in `1.2 MB`: powers of 1000."""
-    value, unit = scaled(size)
-    return f"{size} B" if unit == "B" else f"{value:.3g} {unit}"
 
 
 def about_words(item: Item) -> str:
@@ -149,10 +144,7 @@ def sample_lines(seen: SampleItems) -> str:
     """Return a line for the sample and one for each entry: field, bytes, kind, and facts in its header or its text."""
     head = f"{escaped(seen.key)}" if seen.key is not None else "(no sample)"
     rows = [(label_of(item), str(item.size), item.kind, _says(item)) for item in seen.items]
-    wide = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
-    lines = [f"{head}  {safe(seen.archive)} at {seen.offset}"]
-    for label, size, kind, says in rows:
-        lines.append(f"  {label:<{wide[0]}}  {size:>{wide[1]}}  {kind:<{wide[2]}}  {says}".rstrip())
+    lines = [f"{head}  {safe(seen.archive)} at {seen.offset}", *(f"  {line}" for line in align(rows, right=(1,)))]
     return "\n".join(lines) + "\n"
 
 

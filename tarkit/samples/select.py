@@ -14,6 +14,7 @@ from tarkit.errors import Usage, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.names import NearKeys, composed, form_words
 from tarkit.samples.sample import TarSample, split_name
+from tarkit.sizes import plural
 
 if TYPE_CHECKING:
     from tarkit.samples.where import Where
@@ -97,7 +98,7 @@ class KeyList:
         missing = self.missing()
         state = "missing" if self.ended else "not_reached"
         facts = {"wanted": len(self.wanted), "found": len(self.present), "missing": 0, state: len(missing)}
-        text = f"{self.name}: {len(self.wanted)} keys requested, {len(self.present)} found"
+        text = f"{self.name}: {plural(len(self.wanted), 'key')} requested, {len(self.present)} found"
         if self.ended or missing:
             text += f", {len(missing)} {'missing' if self.ended else 'not reached'}"
         return facts, f"{text}, the first of them {show(missing[0])}" if missing else text

@@ -26,6 +26,7 @@ from tarkit.errors import Problem, show
 from tarkit.samples.fields import missing_field
 from tarkit.samples.names import spelled
 from tarkit.samples.sample import KEYLESS, TarSample
+from tarkit.sizes import plural
 from tarkit.streams.source import WindowSource
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
@@ -98,7 +99,7 @@ class View:
             located = self.located(field, raw)
             start, size = located.data, located.size
         if size > limit:
-            raise self.bad(field, f"has {size} bytes, the limit is {limit}")
+            raise self.bad(field, f"has {plural(size, 'byte')}, the limit is {limit}")
         source = self.sample.source
         if isinstance(
             source, WindowSource

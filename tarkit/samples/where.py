@@ -21,6 +21,7 @@ from tarkit.errors import Problem, Usage, show, spell, spell_open
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
 from tarkit.samples.values import NO_TEXT, Name, View, is_unicode, step_into
+from tarkit.sizes import plural
 
 # ---- Operators and functions allowed in expressions
 # Each raises TypeError or ValueError for invalid values, with a text that a message can end with.
@@ -421,7 +422,7 @@ def _parse(text: str, again: bool = False) -> ast.Expression:
         Usage: the expression is too long, nested too deeply, or not valid syntax.
     """
     if len(text) > LONGEST:
-        raise Usage(f"{spell('where')}: the expression has {len(text)} characters, the limit is {LONGEST}")
+        raise Usage(f"{spell('where')}: the expression has {plural(len(text), 'character')}, the limit is {LONGEST}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

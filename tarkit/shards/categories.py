@@ -38,6 +38,7 @@ from typing import NamedTuple
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.pipeline.template import ShardTemplate, parse_template
 from tarkit.shards.patterns import GLOB, compile_pattern
+from tarkit.sizes import plural
 from tarkit.stores import schemes
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import ARCHIVE_SUFFIXES
@@ -261,6 +262,6 @@ def _lines(name: str, text: str, sep: str | None) -> Iterator[tuple[str, str | N
         parts = line.split(sep if sep is not None else "\t" if "\t" in line else None)
         fields = [part.strip() for part in parts]
         if len(fields) != 2 or not all(fields):
-            message = f"{name}:{number}: a line is PATTERN TEMPLATE, and this one has {len(fields)} fields"
+            message = f"{name}:{number}: a line is PATTERN TEMPLATE, and this one has {plural(len(fields), 'field')}"
             raise TarkitError(message, "a tab separates the two")
         yield f"{name}:{number}", fields[0], fields[1]

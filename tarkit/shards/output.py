@@ -21,6 +21,7 @@ from tarkit.problems import usual_hint
 from tarkit.samples.sample import SampleBatch, singly
 from tarkit.shards.series import ShardsPlan
 from tarkit.shards.writer import Shard, ShardsWriter
+from tarkit.sizes import plural
 from tarkit.streams.location import Location, anchored
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class ShardsOutput(ShardsPlan):
             writer = self.open(run, sizes)
             try:
                 try:
-                    for batch in run.watch(batches, lambda: writer.position, total):
+                    for batch in run.watch("writing", batches, lambda: writer.position, total):
                         unwritten = writer.add(batch)
                         if unwritten:
                             run.samples -= unwritten
@@ -135,7 +136,7 @@ class ShardsOutput(ShardsPlan):
         commands = self.options.post is not None or self.output.location.kind == "pipe"
         if not done or commands or not isinstance(error, Exception):
             return
-        stay = "1 complete shard stays" if done == 1 else f"{done} complete shards stay"
+        stay = plural(done, "complete shard stays", "complete shards stay")
         them = "it" if done == 1 else "them"
         way = f"remove {them} before {spell('append')}" if self.options.append else f"{spell('force')} replaces {them}"
         text = f"{stay}: {way}"
@@ -158,7 +159,7 @@ class ShardsOutput(ShardsPlan):
                 count += batch.count
         except TarkitError as error:
             fault = f"; the count ended at {error}"
-        words = f"{'at least ' if fault else ''}{count} sample{'' if count == 1 else 's'}"
+        words = f"{'at least ' if fault else ''}{plural(count, 'sample')}"
         run.tell(f"stopped at {spell('max_shards', self.limits.shards)}: {words} not written{fault}")
         run.facts["not_written"] = count
 
@@ -206,14 +207,15 @@ def write_equal(
         output.limits = replace(output.limits, size=_closing_size(flow, shards), rule="content")
         writer = output.write_samples(batches, flow)
     if 0 < len(writer.done) < shards and len(writer.done) != output.limits.shards:
-        run.tell(f"{len(writer.done)} shards and no more: so large are some samples")
+        run.tell(f"{plural(len(writer.done), 'shard')} and no more: so large are some samples")
     return writer
 
 
 def _reread(flow: Flow) -> Iterator[SampleBatch]:
     """Read again the samples that are written, without warnings."""
     policy = flow.run.policy.silent()
-    return without_strays(neighbours(flow.reread(policy), policy, flow.inputs.tmpdir, flow.keys_may_repeat), policy)
+    batches = neighbours(flow.reread(policy), policy, flow.inputs.tmpdir, flow.keys_may_repeat)
+    return flow.run.watch_input("counting", without_strays(batches, policy), total_size(flow.inputs.locations))
 
 
 def _divide(
@@ -222,23 +224,24 @@ def _divide(
     """Count the samples; return those to write, and how many of them each shard gets."""
     run, total = flow.run, sum(batch.count for batch in _reread(flow))
     size, rest = divmod(total, shards)
-    run.note(f"{total} samples for {shards} shards")
+    run.note(f"{plural(total, 'sample')} for {plural(shards, 'shard')}")
     if total == 0:
         return iter(()), iter(())
     if size == 0 and remainder != "repeat":
         hint = f"{spell('remainder', 'repeat')} uses some again"
-        raise TarkitError(f"{total} samples cannot fill {shards} shards", hint)
+        raise TarkitError(f"{plural(total, 'sample')} cannot fill {plural(shards, 'shard')}", hint)
     if remainder == "spread":
         return batches, (size + (index < rest) for index in range(shards))
     if remainder == "drop":
         if rest:
-            run.tell(f"the last {rest} of {total} samples are left out: {spell('remainder', 'drop')}")
+            words = f"the last {rest} of {total} samples {'is' if rest == 1 else 'are'} left out"
+            run.tell(f"{words}: {spell('remainder', 'drop')}")
             run.facts["left_out"] = rest
         return islice(singly(batches), size * shards), repeat(size, shards)
     size += rest > 0
     again = size * shards - total
     if again:
-        run.tell(f"{again} samples come twice: {spell('remainder', 'repeat')}")
+        run.tell(f"{plural(again, 'sample comes', 'samples come')} twice: {spell('remainder', 'repeat')}")
         run.facts["repeated"] = again
     repeated = islice(chain.from_iterable(singly(_reread(flow)) for _ in counting(1)), again)
     return chain(batches, repeated), repeat(size, shards)
@@ -248,5 +251,5 @@ def _closing_size(flow: Flow, shards: int) -> int:
     """Return the size at which a shard closes, as in dSort's equal division: (1 + bytes of all contents) / shards."""
     total = sum(sample.content for sample in singly(_reread(flow)))
     size = -(-(1 + total) // shards)
-    flow.run.note(f"{total} bytes of content for {shards} shards, each closes at {size}")
+    flow.run.note(f"{plural(total, 'byte')} of content for {plural(shards, 'shard')}, each closes at {size}")
     return size

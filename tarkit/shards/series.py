@@ -11,6 +11,7 @@ from tarkit.errors import TarkitError
 from tarkit.pipeline.template import ShardTemplate
 from tarkit.samples.sample import TarSample
 from tarkit.shards.rows import SeriesOptions
+from tarkit.sizes import plural, size_words
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.files import allow_files
 
@@ -75,9 +76,10 @@ def check_series(run: Run, output: Output, series: Sequence[SeriesSpec], inputs:
         raise TarkitError(f"{missing[0]}{more}: no such directory", f"mkdir -p {' '.join(missing[:9])}")
     most = allow_files(OPEN_EACH * len(series) + inputs)
     if most < len(series):
-        message = f"{option}: {len(series)} shards at once, but the system allows {most} to be open"
+        message = f"{option}: {plural(len(series), 'shard')} at once, but the system allows {most} to be open"
         raise TarkitError(message, "raise the limit with ulimit -n, or write some of them in each of several runs")
     codecs = [output.codec[0] if output.codec else codec_by_suffix(spec.template.text) for spec in series]
     needed = sum(HEAVY.get(codec, 1 << 20) for codec in codecs if codec and codec != "none")
     if needed > default_memory():
-        run.warn(f"{len(series)} compressed shards at once take about {needed >> 20} MiB of memory")
+        take = plural(len(series), "compressed shard takes", "compressed shards at once take")
+        run.warn(f"{take} about {size_words(needed)} of memory")

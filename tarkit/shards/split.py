@@ -31,6 +31,7 @@ from tarkit.shards.rows import (
 )
 from tarkit.shards.series import PART, Assign, SeriesSpec, check_series
 from tarkit.shards.writer import ShardsWriter, write_manifest
+from tarkit.sizes import plural
 from tarkit.stores.store import parse_options
 from tarkit.streams.codecs.registry import CODECS, ZIP
 from tarkit.streams.location import Location
@@ -322,5 +323,5 @@ def _report_series(run: Run, output: ShardsOutput, writer: ShardsWriter) -> None
     if isinstance(assign, ByMap):
         run.facts["unmatched"] = assign.unmatched
         if assign.unmatched:
-            message = "1 sample is" if assign.unmatched == 1 else f"{assign.unmatched} samples are"
+            message = plural(assign.unmatched, "sample is", "samples are")
             run.warn(f"{message} in no category of {assign.map.name} and left out, {show(assign.first)} first")

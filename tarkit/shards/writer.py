@@ -16,6 +16,7 @@ from tarkit.errors import CommandFailed, TarkitError, show
 from tarkit.pipeline.stages import stays_apart
 from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.signals import uninterrupted
+from tarkit.sizes import plural
 from tarkit.streams.command import call
 from tarkit.streams.location import parse_output
 from tarkit.streams.sink import FileSink, Sink
@@ -176,7 +177,9 @@ class ShardsWriter:
         if self._complete is not None:
             self._complete(shard, why)
         else:
-            self._run.note(f"{shard.name}: {shard.samples} samples, {shard.size} bytes, closed by {why}")
+            self._run.note(
+                f"{shard.name}: {plural(shard.samples, 'sample')}, {plural(shard.size, 'byte')}, closed by {why}"
+            )
 
     def wait(self) -> None:
         """Wait until all that was added is copied from its sources."""
@@ -205,7 +208,7 @@ class ShardsWriter:
         """Complete the last shards. Raises AssertionError unless all `samples` were written or left out."""
         written = sum(self.samples)
         if written + self.left_out != samples:
-            raise AssertionError(f"of {samples} samples {written} were written and {self.left_out} left out")
+            raise AssertionError(f"of {plural(samples, 'sample')} {written} were written and {self.left_out} left out")
         self.end()
         self.settle()
 

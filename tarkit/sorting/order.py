@@ -18,6 +18,7 @@ from tarkit.pipeline.steps import Flow, Step
 from tarkit.problems import PROBLEMS
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.sample import SampleBatch, TarSample, singly
+from tarkit.sizes import plural
 from tarkit.sorting.keys import Disorder, OrderFile, SortKey, SortType, check_order
 from tarkit.sorting.memory import MEMORY, default_memory, in_place
 from tarkit.sorting.shuffle import random_keys
@@ -72,7 +73,7 @@ class Order(Step):
         else:
             rank, ranks = key, key.ranks if isinstance(key, SortKey) else None
         sorter = Sorter(
-            _watched(run, batches, flow.inputs.locations),
+            run.watch_input("reading", batches, total_size(flow.inputs.locations)),
             rank,
             default_memory() if self.memory is None else self.memory,
             ranks,
@@ -94,7 +95,8 @@ class Order(Step):
         run.dropped += left_out
         run.facts["order"] = {"in": taken, "gathered": joined, "left_out": left_out, "out": out}
         run.note(
-            f"{taken} samples came in, {joined} became parts of others, {left_out} were left out, and {out} came out"
+            f"{plural(taken, 'sample')} came in, {joined} became parts of others, {left_out} were left out, "
+            f"and {out} came out"
         )
         policy = run.policy
         asked = self.gathers and "joined-sample" in policy.allowed and len(policy.allowed) < len(PROBLEMS)
@@ -102,7 +104,7 @@ class Order(Step):
             run.tell("no sample was joined: no key is in two inputs")
         if isinstance(self.key, OrderFile) and self.key.missing:
             run.facts["not_found"] = self.key.missing
-            run.tell(f"{self.key.name}: {self.key.missing} of {len(self.key.places)} keys were not found")
+            run.tell(f"{self.key.name}: {self.key.missing} of {plural(len(self.key.places), 'key')} were not found")
 
 
 @dataclass(eq=False, repr=False)
@@ -213,22 +215,3 @@ def _ranked(key: SortKey | OrderFile, run: Run) -> Rank:
         return key.absent(sample, run.policy) if value is None else value
 
     return rank
-
-
-def _watched(run: Run, batches: Iterator[SampleBatch], locations: Sequence[Location]) -> Iterator[SampleBatch]:
-    """Show progress in bytes read while samples come in; while they go out there is another bar."""
-    if not run.shows_progress:  # to count takes time
-        return batches
-    passed = before = count = 0
-    source = None
-
-    def counted() -> Iterator[SampleBatch]:
-        nonlocal passed, before, count, source
-        for batch in batches:
-            if batch.source is not source:
-                source, before = batch.source, passed
-            passed = before + batch.stop
-            count += batch.count
-            yield batch
-
-    return run.draw(counted(), lambda: passed, lambda: count, total_size(locations))

@@ -43,6 +43,7 @@ from tarkit.pipeline.ranges import (
 from tarkit.problems import Policy
 from tarkit.samples.checks import EQUAL_PARTS, describe_duplicate, duplicate_entries
 from tarkit.samples.sample import SampleBatch, TarSample, singly
+from tarkit.sizes import plural
 from tarkit.sorting.runs import Record, Runs, SeenKeys
 from tarkit.sorting.sample_prefetch import prefetch_samples
 from tarkit.spill.runs import END, HEAD, escape, merge, ordinal_of, rank_of, rest_of, rests_of
@@ -193,8 +194,8 @@ class Sorter:
         self.unchanged()
         if self.yielded != self.taken - self.joined - self.left_out:
             raise AssertionError(
-                f"{self.taken} samples came in, {self.joined} were joined to others and {self.left_out} left out, "
-                f"but {self.yielded} came out"
+                f"{plural(self.taken, 'sample')} came in, {self.joined} were joined to others "
+                f"and {self.left_out} left out, but {self.yielded} came out"
             )
 
     def unchanged(self) -> None:

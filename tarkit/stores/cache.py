@@ -31,6 +31,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from tarkit.errors import TarkitError
+from tarkit.sizes import plural
 from tarkit.stores.reading import RemoteObject
 
 PART = ".part"
@@ -286,7 +287,7 @@ def _fill(fd: int, remote: RemoteObject, size: int) -> None:
             written = os.pwrite(fd, data, end)
             data, end = data[written:], end + written
     if end != size:
-        raise TarkitError(f"{remote.name}: {end} bytes were read of an object of {size}")
+        raise TarkitError(f"{remote.name}: {plural(end, 'byte was', 'bytes were')} read of an object of {size}")
     os.fsync(fd)
 
 

@@ -22,6 +22,7 @@ from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
 from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage, printable, spell
+from tarkit.sizes import plural
 from tarkit.stores.checksum import named_by
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import (
@@ -127,7 +128,7 @@ class HttpReply(Reply):
         if status == HTTPStatus.PARTIAL_CONTENT:
             end, size = self._range(reply, start, stop)
             if length not in (None, end - start):
-                words = f"the server sent {length} bytes, and says they are bytes {start} to {end - 1}"
+                words = f"the server sent {plural(length, 'byte')}, and says they are bytes {start} to {end - 1}"
                 raise TarkitError(f"{name}: {words}")
             ranges, self._remaining = True, end - start
         elif status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
@@ -176,7 +177,7 @@ class HttpReply(Reply):
         if self._remaining is not None:
             self._remaining -= len(data)
             if not data and n:
-                raise TryAgain(f"the reply ended {self._remaining} bytes early")
+                raise TryAgain(f"the reply ended {plural(self._remaining, 'byte')} early")
         return data
 
     def close(self) -> None:

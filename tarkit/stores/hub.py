@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from tarkit.errors import TarkitError, Unsupported, Usage
+from tarkit.sizes import plural
 from tarkit.stores.checksum import Checksum
 from tarkit.stores.http import (
     HttpReply,
@@ -124,7 +125,7 @@ class HubStore(Store):
         with closed_on_error(reply):
             body = HttpReply(url, reply, start, stop, located.size)
             if located.size is not None and body.info.size not in (None, located.size):
-                words = f"the server sends {body.info.size} bytes, the Hub says {located.size}"
+                words = f"the server sends {plural(body.info.size, 'byte')}, the Hub says {located.size}"
                 raise TarkitError(f"{public_name(url)}: {words}")
         checksum = None
         if located.version is not None and _SHA256.fullmatch(located.version):  # of a file in LFS

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage
+from tarkit.sizes import plural
 from tarkit.stores.bucket_errors import aborting, first_line, is_lost, raise_for, status_of
 from tarkit.stores.buckets import open_bucket, server_of, split_named, split_url
 from tarkit.stores.names import warn_of_names
@@ -231,7 +232,7 @@ class ObjectReply(PieceReply):
             raise_for(self._url, error, self._options)
         self._remaining -= len(piece)
         if self._remaining > 0 and not piece:
-            raise TryAgain(f"the reply ended {self._remaining} bytes early")
+            raise TryAgain(f"the reply ended {plural(self._remaining, 'byte')} early")
         if self._remaining < 0:
             raise TarkitError(f"{public_name(self._url)}: the server sends more bytes than it says")
         return piece

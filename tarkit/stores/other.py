@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeVar
 from uuid import uuid4
 
 from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage
+from tarkit.sizes import plural
 from tarkit.stores.retry import request_again
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import (
@@ -182,7 +183,7 @@ class OtherReply(PieceReply):
             return b""
         data = self._connection.use(self._url, partial(self._read, end))
         if len(data) != end - self._at and self._stop is not None:
-            raise TryAgain(f"{end - self._at - len(data)} bytes are missing from {self._at} on")
+            raise TryAgain(f"{plural(end - self._at - len(data), 'byte is', 'bytes are')} missing from {self._at} on")
         self._at += len(data)
         return data
 
@@ -300,7 +301,7 @@ class OtherUpload(Upload):
         system.invalidate_cache()
         size = system.info(path)["size"]
         if size != self._size:
-            raise TarkitError(f"{public_name(self._url)}: {size} bytes arrived of {self._size}")
+            raise TarkitError(f"{public_name(self._url)}: {plural(size, 'byte')} arrived of {self._size}")
 
     def _use(self, action: Callable[[Any], object]) -> None:
         self._connection.use(self._url, action)

@@ -15,6 +15,7 @@ from typing import Any
 
 from tarkit.bytereader import ByteReader
 from tarkit.errors import TarkitError, Unsupported
+from tarkit.sizes import plural
 from tarkit.stores.checksum import ChecksumCheck
 from tarkit.stores.retry import RetryPolicy
 from tarkit.stores.store import Info, Reply, Store, StoreOptions, TryAgain, changed_error
@@ -112,7 +113,7 @@ class RemoteObject:
         with self.stream() as stream:
             data = b"".join(iter(partial(stream.read, LARGEST), b""))
         if self.info.size not in (None, len(data)):
-            raise TarkitError(f"{self.name}: {len(data)} of its {self.info.size} bytes came")
+            raise TarkitError(f"{self.name}: {len(data)} of its {plural(self.info.size, 'byte')} came")
         return data
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tarkit.errors import TarkitError
+from tarkit.sizes import plural
 from tarkit.stores.retry import request_again
 from tarkit.stores.store import Denied, Info, Store, StoreOptions, TryAgain, Unconfirmed, Upload, exists_error
 
@@ -91,7 +92,7 @@ class RemoteUpload:
             self._written = info
         if right:
             return
-        words = f"{self._name}: the server has {info.size} bytes of this object, {self._size} were sent"
+        words = f"{self._name}: the server has {plural(info.size or 0, 'byte')} of this object, {self._size} were sent"
         try:
             gone = self.withdraw()
         except (TarkitError, OSError):

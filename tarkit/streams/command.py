@@ -21,8 +21,8 @@ from tarkit.bytereader import ByteReader
 from tarkit.errors import CommandFailed, TarkitError, show
 from tarkit.signals import COMMANDS, register_cleanup, uninterrupted
 from tarkit.streams.copy import widen
+from tarkit.streams.terminal import PassedOn, progress_hidden
 
-TAIL = 2000  # bytes of stderr kept for the message
 PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
 PIPE, DEVNULL = -1, -3  # the values in subprocess
 _POLL_INTERVAL = 0.005  # seconds, where there is no pidfd
@@ -315,9 +315,10 @@ def call(text: str, **environment: str) -> int:
     """Run a command with an empty stdin, wait for it and return its status."""
     command: ShellCommand | None = None
     try:
-        with uninterrupted():  # once it runs, the except clause needs its name
-            command = ShellCommand(text, DEVNULL, environment=environment)
-        return command.wait() or 0
+        with progress_hidden():  # it has this stdout and stderr
+            with uninterrupted():  # once it runs, the except clause needs its name
+                command = ShellCommand(text, DEVNULL, environment=environment)
+            return command.wait() or 0
     except BaseException:
         if command is not None:
             command.end()
@@ -331,30 +332,19 @@ def last_line(stderr: bytes) -> str:
 
 
 class _Piped(ShellCommand):
-    """A command at the other end of a pipe, whose stderr is read by a thread."""
+    """A command at the other end of a pipe, whose stderr is passed on."""
 
     def __init__(self, text: str, stdin: int, stdout: int | None) -> None:
         super().__init__(text, stdin, stdout, PIPE)
-        self.tail = b""
-        self._reader = threading.Thread(target=self._read_stderr, daemon=True)
-        self._reader.start()
-
-    def _read_stderr(self) -> None:
         assert self.process.stderr is not None
-        fd = self.process.stderr.fileno()
-        while data := os.read(fd, 4096):
-            self.tail = (self.tail + data)[-TAIL:]
-            try:
-                os.write(2, data)
-            except OSError:
-                pass  # stderr is closed
+        self._stderr = PassedOn(self.process.stderr)
 
     def check_status(self) -> None:
         """Wait for the command; raises CommandFailed unless its status is 0."""
         status = self.wait() or 0
-        self._reader.join(PATIENCE)  # a grandchild may still hold stderr
+        self._stderr.join(PATIENCE)  # a grandchild may still hold stderr
         if status != 0:
-            raise CommandFailed(self.text, status, last_line(self.tail))
+            raise CommandFailed(self.text, status, last_line(self._stderr.tail))
 
 
 class CommandReader(_Piped, ByteReader):

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from tarkit.bytereader import ByteReader
 from tarkit.errors import TarkitError, Unsupported, Usage
+from tarkit.sizes import plural
 from tarkit.streams.sink import WriteOnlySink
 
 _PAUSE = 0.001  # seconds until an object without a descriptor is tried again
@@ -111,7 +112,7 @@ class FileObjectSink(WriteOnlySink):
         if count is None:
             return 0 if _is_raw(self.file) else len(view)
         if not isinstance(count, int) or not 0 <= count <= len(view):
-            raise TarkitError(f"{self.name}: its write() returned {count!r} for {len(view)} bytes")
+            raise TarkitError(f"{self.name}: its write() returned {count!r} for {plural(len(view), 'byte')}")
         return count
 
     def close(self) -> None:

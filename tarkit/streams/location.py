@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tarkit.errors import MissingFile, TarkitError, Usage, show, unreadable
 from tarkit.redaction import hide_secrets
+from tarkit.sizes import plural
 from tarkit.stores import connect, rewrite, schemes
 from tarkit.streams.braces import expand_braces, expand_command
 from tarkit.streams.codecs.registry import CODECS, FOREIGN, LZMA, MESSAGE_SUFFIXES, ZIP
@@ -293,7 +294,7 @@ class _Expansion(NamedTuple):
             return locations
         if len(names) == 1:
             raise _missing(missing[0])
-        counts = f"{len(missing)} of the {len(names)} names of {_path(word).name} are missing"
+        counts = f"{len(missing)} of the {plural(len(names), 'name')} of {_path(word).name} are missing"
         nothing = len(missing) == len(names)
         hint = _numbered(word, others=nothing) or (_near(missing[0]) if nothing else None)
         raise MissingFile(f"{_path(missing[0]).name}: No such file or directory ({counts})", hint, missing[0])

@@ -22,6 +22,7 @@ from tarkit.streams.background import LONG, Mover, Shortened
 from tarkit.streams.codecs import encoder
 from tarkit.streams.command import CommandWriter
 from tarkit.streams.copy import CHUNK, Copier, Short, is_pipe, widen, write_all, writev_all
+from tarkit.streams.terminal import progress_hidden
 
 if TYPE_CHECKING:
     from tarkit.stores.store import StoreOptions
@@ -137,6 +138,27 @@ class Sink:
             self.abort()
 
 
+class WriteOnlySink(Sink):
+    """Base class of sinks without a descriptor, whose only way in is `write`."""
+
+    @property
+    def fd(self) -> int | None:
+        """None."""
+        return None
+
+    def writev(self, pieces: Sequence[bytes]) -> None:
+        self.write(b"".join(pieces))
+
+    def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
+        """Write bytes [start, stop) of the file `source`; raises Short if the file ends before `stop`."""
+        while start < stop:
+            data = os.pread(source, min(CHUNK, stop - start), start)
+            if not data:
+                raise Short(start)
+            self.write(data)
+            start += len(data)
+
+
 class DescriptorSink(Sink):
     """Stdout, or a file that is not regular: written in place."""
 
@@ -154,6 +176,15 @@ class DescriptorSink(Sink):
         if self._out > 2:
             self._give_up()
         self._out = -1
+
+
+class TerminalSink(WriteOnlySink, DescriptorSink):
+    """Stdout where it is a terminal: what shows progress there is hidden meanwhile."""
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write all of `data`."""
+        with progress_hidden():
+            super().write(data)
 
 
 class FileSink(Sink):
@@ -338,27 +369,6 @@ class CommandSink(Sink):
         super()._failed(error)
 
 
-class WriteOnlySink(Sink):
-    """Base class of sinks without a descriptor, whose only way in is `write`."""
-
-    @property
-    def fd(self) -> int | None:
-        """None."""
-        return None
-
-    def writev(self, pieces: Sequence[bytes]) -> None:
-        self.write(b"".join(pieces))
-
-    def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
-        """Write bytes [start, stop) of the file `source`; raises Short if the file ends before `stop`."""
-        while start < stop:
-            data = os.pread(source, min(CHUNK, stop - start), start)
-            if not data:
-                raise Short(start)
-            self.write(data)
-            start += len(data)
-
-
 class UrlSink(WriteOnlySink):
     """A remote object, which exists once it is complete."""
 
@@ -449,7 +459,7 @@ def open_sink(
         options: how a URL is reached; None for the options of the process.
     """
     if kind == "stdout":
-        return DescriptorSink(os.dup(1), "stdout")
+        return (TerminalSink if os.isatty(1) else DescriptorSink)(os.dup(1), "stdout")
     if kind == "pipe":
         return CommandSink(text)
     if kind == "url":

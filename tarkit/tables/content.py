@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.bytereader import ByteReader
 from tarkit.errors import TarkitError, show
+from tarkit.sizes import plural
 from tarkit.stores import connect
 from tarkit.stores.object_prefetch import Fetched, Place, fetch, prefetch_objects
 from tarkit.stores.schemes import public_name
@@ -139,7 +140,7 @@ class LargeObject(LargeContent):
                 count += len(data)
                 yield data
         if count != self.size:
-            raise TarkitError(f"{self.place}: {self._shown}: {count} bytes came, and it has {self.size}")
+            raise TarkitError(f"{self.place}: {self._shown}: {plural(count, 'byte')} came, and it has {self.size}")
 
 
 class ContentLoader:
@@ -325,7 +326,7 @@ class ContentLoader:
 
 
 def _other_size(shown: str, size: int, planned: int) -> str:
-    many = f"{size} byte" if size == 1 else f"{size} bytes"
+    many = plural(size, "byte")
     return f"{shown} has {many}, and the plan says {planned}"
 
 

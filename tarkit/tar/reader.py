@@ -25,6 +25,7 @@ from typing import NamedTuple, Protocol
 from zlib import adler32
 
 from tarkit.errors import Problem, TarkitError, Unsupported, show
+from tarkit.sizes import plural
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.source import FileSource
 from tarkit.tar import block as blocks
@@ -337,7 +338,7 @@ class TarReader:
         """Return the entry of a global header, and apply its records to all entries that follow (POSIX, `g`)."""
         length = self._globals_length + len(payload)
         if length > EXTENSION_LIMIT:
-            raise ValueError(f"{length} bytes of global headers, more than {EXTENSION_LIMIT},")
+            raise ValueError(f"{plural(length, 'byte')} of global headers, more than {EXTENSION_LIMIT},")
         records = {**self._globals, **pax.parse_decisive(payload)}
         overrides = pax.Overrides.of(records)  # raises before anything applies
         self._globals, self._globals_length = records, length
@@ -384,9 +385,9 @@ class TarReader:
     def _payload(self, start: int, pos: int, size: int, before: int) -> bytes:
         """Return the payload of the extension header at `pos`; the entry has `before` bytes of these already."""
         if size < 0:
-            raise ValueError(f"an extension of {size} bytes")
+            raise ValueError(f"an extension of {plural(size, 'byte')}")
         if before + size > EXTENSION_LIMIT:
-            raise ValueError(f"{before + size} bytes of extension headers, more than {EXTENSION_LIMIT},")
+            raise ValueError(f"{plural(before + size, 'byte')} of extension headers, more than {EXTENSION_LIMIT},")
         payload = bytes(self.source.peek(pos + BLOCK, size)[:size])
         if len(payload) < size:
             raise self._cut(start, pos + BLOCK + len(payload))
@@ -413,9 +414,8 @@ class TarReader:
                 raise Problem("trailing-data", self.source.name, behind, message)
             behind += len(chunk) & -BLOCK or len(chunk)  # less than a block: the end of the input
         if behind % BLOCK:
-            message = (
-                f"the archive has {behind} bytes, not a multiple of {BLOCK}: some were lost or added {self._after()}"
-            )
+            has = f"the archive has {plural(behind, 'byte')}, not a multiple of {BLOCK}"
+            message = f"{has}: some were lost or added {self._after()}"
             raise Problem("truncated", self.source.name, behind, message)
         self.filled = self._zero_filled(pos, behind)
         if self.filled is not None:
@@ -426,9 +426,12 @@ class TarReader:
         """Return the problem of too many zeros in [pos, stop), from an end marker on; None for a usual padding."""
         zeros = stop - pos
         if pos == 0 and zeros > blocks.RECORD:
-            return Problem("zero-filled", self.source.name, pos, f"{zeros} bytes of zeros in place of an archive")
+            return Problem(
+                "zero-filled", self.source.name, pos, f"{plural(zeros, 'byte')} of zeros in place of an archive"
+            )
         if zeros > 2 * BLOCK + PADDING:
-            message = f"{zeros} bytes of zeros {self._after()}: some may be in place of its content or of more entries"
+            message = f"{plural(zeros, 'byte')} of zeros {self._after()}"
+            message += ": some may be in place of its content or of more entries"
             return Problem("zero-filled", self.source.name, pos, message)
         return None
 
@@ -487,7 +490,9 @@ class TarReader:
         self.cut = Entry._make(entry)
         self.broken = self.resume = self.cut.start
         size = self.source.size or 0
-        message = f"the input ends inside {show(self.cut.name)}, which needs {self.cut.stop - size} bytes more"
+        message = (
+            f"the input ends inside {show(self.cut.name)}, which needs {plural(self.cut.stop - size, 'byte')} more"
+        )
         return Problem("truncated", self.source.name, size, message)
 
 

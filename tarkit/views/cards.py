@@ -9,7 +9,8 @@ from html import escape
 from typing import NamedTuple
 
 from tarkit.samples.items import Item, SampleItems
-from tarkit.samples.items_text import about_words, escaped, indented, label_of, one_line, safe, shortened, size_words
+from tarkit.samples.items_text import about_words, escaped, indented, label_of, one_line, safe, shortened
+from tarkit.sizes import plural, size_words
 from tarkit.views.census import round_bins
 from tarkit.views.classes import class_order
 from tarkit.views.labels import Label, captions_of
@@ -73,7 +74,7 @@ def class_bars(counts: Counter[str]) -> list[tuple[str, int]]:
     """Return the most frequent values, equal ones in their order by number or text, and the rest as one."""
     order = class_order(counts)
     bars, rest = order[:CLASSES], order[CLASSES:]
-    return bars + [(f"{len(rest)} others", sum(count for _, count in rest))] if rest else bars
+    return bars + [(plural(len(rest), "other"), sum(count for _, count in rest))] if rest else bars
 
 
 def class_options(classes: dict[Label, PageClass]) -> str:

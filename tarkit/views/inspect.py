@@ -21,6 +21,7 @@ from tarkit.pipeline.rows import file_row, processes_row
 from tarkit.pipeline.run import Run
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample, singly
+from tarkit.sizes import plural
 from tarkit.streams.location import Location
 from tarkit.views.census import OTHERS, Census, Share, count_input, shares_of
 
@@ -106,7 +107,8 @@ class Stats:
         return 0 if self._balance is None else self._balance.classes.others
 
     def __repr__(self) -> str:
-        return f"<tarkit.Stats of {len(self._shards)} shards: {self.samples} samples, {self.bytes} bytes>"
+        counts = f"{plural(self.samples, 'sample')}, {plural(self.bytes, 'byte')}"
+        return f"<tarkit.Stats of {plural(len(self._shards), 'shard')}: {counts}>"
 
     def __str__(self) -> str:
         from tarkit.views.text import report_lines
@@ -254,8 +256,8 @@ def _count_archives(locations: Sequence[Location], run: Run, balance: Balance | 
     shards = []
     count = partial(_count_archive, run.tmpdir, None if balance is None else balance.field)
     results = run.do_in_order(count, list(map(run.sent, locations)), processes)
-    for census, classes in run.draw(results, lambda: run.bytes, lambda: run.samples, total_size(locations)):
-        run.note(f"{census.name}: {census.samples} samples, {census.size} bytes")
+    for census, classes in run.draw("", results, lambda: run.bytes, lambda: run.samples, total_size(locations)):
+        run.note(f"{census.name}: {plural(census.samples, 'sample')}, {plural(census.size, 'byte')}")
         run.samples += census.samples
         run.bytes += census.size
         shards.append(census)
@@ -288,7 +290,7 @@ def _count_samples(data: Chain, run: Run, balance: Balance | None) -> list[Censu
     count_class = None if balance is None else balance.classes.counter(balance.field, run.policy)
     keyed: Iterator[TarSample] = (sample for sample in singly(batches) if sample.key is not None)
     with flow:
-        for sample in run.watch(keyed, lambda: sum(census.size for census in shards), total_size(data.locations)):
+        for sample in run.watch("", keyed, lambda: sum(census.size for census in shards), total_size(data.locations)):
             if count_class is not None:
                 count_class(sample)
             if sample.source.name not in named:
@@ -323,7 +325,7 @@ def first_samples(
     batches, flow = data.batches(run, moves=False, contents=False, directory=directory)
     flow.inputs.partial = partial
     with flow:
-        for sample in run.watch(islice(singly(batches), limit), lambda: run.bytes, None):
+        for sample in run.watch("reading", islice(singly(batches), limit), lambda: run.bytes, None):
             yield sample
             run.bytes += sample.content
         if run.samples == limit and not all_keys:  # reading ended early

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import printable
-from tarkit.sizes import scaled
+from tarkit.sizes import plural, scaled, size_words
 from tarkit.views.census import OTHERS, Census, Set, Share, Sizes, mean_of
 
 if TYPE_CHECKING:
@@ -51,13 +51,6 @@ def _is_number(cell: Cell) -> bool:
 
 
 _NUMBER = re.compile(r"-|~?[0-9][0-9. ]*([kMGTPE]?B|%)?")
-
-
-def amount(size: float) -> str:
-    """Return bytes with three digits and a unit: 999 B, 1.50 kB, 12.3 MB."""
-    value, unit = scaled(size)
-    digits = 0 if unit == "B" or value >= 99.95 else 2 if value < 9.995 else 1
-    return f"{value:.{digits}f} {unit}"
 
 
 def range_words(low: int, high: int) -> str:
@@ -120,11 +113,11 @@ def _summary(total: Census, shards: Sequence[Census]) -> Section:
         ("samples", number(total.samples), ""),
         ("shards", number(len(shards)), ""),
         ("entries", number(total.entries), f"{number(total.strays)} without key" if total.strays else ""),
-        ("bytes", amount(total.size), f"{number(total.size)} as tar"),
-        ("content", amount(total.content), share(total.content, total.size)),
-        ("headers", amount(total.headers), share(total.headers, total.size)),
-        ("padding", amount(total.padding), share(total.padding, total.size)),
-        ("end", amount(total.end), share(total.end, total.size)),
+        ("bytes", size_words(total.size), f"{number(total.size)} as tar"),
+        ("content", size_words(total.content), share(total.content, total.size)),
+        ("headers", size_words(total.headers), share(total.headers, total.size)),
+        ("padding", size_words(total.padding), share(total.padding, total.size)),
+        ("end", size_words(total.end), share(total.end, total.size)),
     ]
     if total.dropped:
         rows.append(("skipped", number(total.dropped), "samples with problems"))
@@ -143,10 +136,10 @@ def _by_size(total: Census) -> list[tuple[bytes, Sizes]]:
 def _fields(total: Census) -> Section:
     rows: list[Sequence[Cell]] = []
     for name, sizes in _by_size(total)[:MOST_ROWS]:
-        median = ("" if sizes.exact else "~") + amount(sizes.median)
-        ends = (amount(sizes.minimum), median, amount(sizes.maximum))
+        median = ("" if sizes.exact else "~") + size_words(sizes.median)
+        ends = (size_words(sizes.minimum), median, size_words(sizes.maximum))
         part = share(sizes.count, total.samples)
-        rows.append((_name(name), sizes.count, part, amount(sizes.bytes), *ends, _spark(sizes)))
+        rows.append((_name(name), sizes.count, part, size_words(sizes.bytes), *ends, _spark(sizes)))
     heads = ("field", "count", "samples", "bytes", "min", "median", "max", "sizes")
     return Section("Fields", heads, rows, _more(len(total.fields)))
 
@@ -187,7 +180,7 @@ def _classes(balance: Balance) -> Section:
     if len(order) > 1 and not note:
         ratio = order[0][1] / order[-1][1]
         words = f"the largest has {ratio:.3g} times as many as the smallest"
-        note = f"{len(order)} classes; {'equally many samples in each' if ratio == 1 else words}"
+        note = f"{plural(len(order), 'class')}; {'equally many samples in each' if ratio == 1 else words}"
     return Section(f"Classes by {printable(balance.field)}", ("class", "samples", "share", ""), rows, note)
 
 
@@ -224,7 +217,7 @@ def _spread(shards: Sequence[Census]) -> Section:
         ordered = sorted(shards, key=lambda shard: getattr(shard, measure))
         values = [getattr(shard, measure) for shard in ordered]
         three = (values[0], mean_of(values[(len(values) - 1) // 2], values[len(values) // 2]), values[-1])
-        shown = map(amount if measure in ("size", "content") else number, three)
+        shown = map(size_words if measure in ("size", "content") else number, three)
         rows.append(("bytes" if measure == "size" else measure, *shown, ordered[0].name, ordered[-1].name))
     heads = ("per shard", "min", "median", "max", "shard with min", "shard with max")
     even = len({shard.samples for shard in shards}) == 1

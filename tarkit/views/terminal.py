@@ -12,6 +12,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from tarkit.align import cells
 from tarkit.samples.items import Item, SampleItems
 from tarkit.samples.items_text import (
     ELLIPSIS,
@@ -22,8 +23,8 @@ from tarkit.samples.items_text import (
     lines_of,
     one_line,
     safe,
-    size_words,
 )
+from tarkit.sizes import size_words
 from tarkit.views.labels import captions_of, labels_of
 from tarkit.views.pictures import Undrawn, encoded, is_picture, thumbnail
 from tarkit.views.text import cell_text
@@ -43,7 +44,7 @@ _COLORS = {"picture": "magenta", "array": "cyan", "sound": "yellow", "text": "gr
 
 def panel(seen: SampleItems, width: int, color: str | None) -> str:
     """Return a sample in a frame `width` columns wide; `color` is a colour system of rich or None."""
-    from rich.cells import cell_len, chop_cells
+    from rich.cells import chop_cells
     from rich.console import Console
     from rich.panel import Panel
     from rich.text import Text
@@ -51,9 +52,9 @@ def panel(seen: SampleItems, width: int, color: str | None) -> str:
     key = escaped(seen.key) if seen.key is not None else "no sample"
     archive, at = safe(seen.archive), f" at {seen.offset}"
     room = width - 8 - len(at)
-    if cell_len(archive) > room:  # the end of a path says more than its beginning
+    if cells(archive) > room:  # the end of a path says more than its beginning
         archive = ELLIPSIS + archive[len(archive) - max(room // 2, 1) :]
-    long = cell_len(key) > width - 8
+    long = cells(key) > width - 8
     title, where = Text(ELLIPSIS if long else key, "bold"), Text(archive + at, "dim")
     heads = [Text(piece, "bold") for piece in chop_cells(key, width - 4)] if long else []
     body = Text("\n").join([*heads, *_rows(seen.items, width - 4)])
@@ -68,11 +69,11 @@ def panel(seen: SampleItems, width: int, color: str | None) -> str:
 
 def _rows(items: Sequence[Item], width: int) -> Iterator[Text]:
     """Yield lines for each item, in columns; a narrow frame has header and text below them."""
-    from rich.cells import cell_len, chop_cells
+    from rich.cells import chop_cells
     from rich.text import Text
 
     rows = [(chop_cells(label_of(item), max(12, width // 3)), size_words(item.size), item) for item in items]
-    first = max((cell_len(label[0]) for label, _, _ in rows), default=0)
+    first = max((cells(label[0]) for label, _, _ in rows), default=0)
     second = max((len(size) for _, size, _ in rows), default=0)
     third = max((len(item.kind) for item in items), default=0)
     margin = first + second + third + 6
@@ -81,7 +82,7 @@ def _rows(items: Sequence[Item], width: int) -> Iterator[Text]:
     for label, size, item in rows:
         for piece in label[:-1]:  # a long name takes several lines
             yield Text(piece, "bold")
-        line = Text(label[-1] + " " * (first - cell_len(label[-1])), "bold")
+        line = Text(label[-1] + " " * (first - cells(label[-1])), "bold")
         line.append(f"  {size:>{second}}  ", "not bold")
         line.append(f"{item.kind:<{third}}", f"not bold {_COLORS.get(_family(item), '')}")
         says = [(piece, style) for text, style in _says(item, room) for piece in chop_cells(text, room) or [""]]
@@ -279,13 +280,6 @@ class PictureRows:
             line = (_cells(picture.image, y, self.colors, self.columns) for picture in pictures)
             out.append((" " * GAP).join(line).rstrip() + "\n")
         return "".join(out)
-
-
-def cells(text: str) -> int:
-    """Return the columns that a text takes: wide letters have two."""
-    from rich.cells import cell_len
-
-    return cell_len(text)
 
 
 def cell_lines(text: str, width: int, height: int) -> list[str]:

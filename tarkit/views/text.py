@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tarkit.align import align
 from tarkit.errors import printable
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
@@ -70,14 +71,8 @@ def _section_lines(section: Section) -> Iterator[str]:
     rows = [[cell_text(cell) for cell in row] for row in section.rows]
     if any(section.heads) or not rows:
         rows.insert(0, list(section.heads))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    right = section.numeric()
-    for row in rows:
-        cells = (
-            cell.rjust(width) if place in right else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield ("  " + "  ".join(cells)).rstrip()
+    for line in align(rows, section.numeric()):
+        yield f"  {line}".rstrip()
     if section.note:
         yield f"  {section.note}"
 

@@ -16,6 +16,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from tarkit.errors import Problem, TarkitError, Unsupported, show
+from tarkit.sizes import plural
 from tarkit.streams.codecs import CUT
 from tarkit.streams.copy import CHUNK
 from tarkit.streams.source import FileSource
@@ -78,7 +79,9 @@ def read_directory(source: FileSource, name: str) -> list[ZipMember]:
         if head == b"PK\7\x08":
             failure = _several(name)
         elif head[:2] in (b"PK", b"P"):
-            failure = Problem("truncated", name, None, f"the zip ends before its directory, after {size} bytes", CUT)
+            failure = Problem(
+                "truncated", name, None, f"the zip ends before its directory, after {plural(size, 'byte')}", CUT
+            )
         else:
             failure = Problem("bad-header", name, 0, "this is neither a tar archive nor a zip")
     raise failure
@@ -137,7 +140,7 @@ def _members(source: FileSource, name: str, end: _End, position: int, size: int)
         raise damaged(name, "its directory is not at the stated offset, as if bytes of its start were missing")
     members = _parse(source.read(directory, end.stop), front, name)
     if end.entries not in (len(members), len(members) & FULL16):
-        raise damaged(name, f"it has {end.entries} entries, and its directory lists {len(members)}")
+        raise damaged(name, f"it has {plural(end.entries, 'entry')}, and its directory lists {len(members)}")
     if not members and (front or zip_stop < size):
         raise damaged(name, "its directory is empty, and there are other bytes before or after it")
     if front:

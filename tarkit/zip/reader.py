@@ -16,6 +16,7 @@ from zlib import error as zlib_error
 
 from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem, Unsupported, show
+from tarkit.sizes import plural
 from tarkit.streams.codecs import CUT
 from tarkit.streams.copy import CHUNK, new_buffer
 from tarkit.streams.files import File
@@ -87,9 +88,11 @@ class ZipReader(GeneratedArchive):
         if not name or 0 in name:
             raise damaged(self.name, f"an entry has the name {show(name)}")
         if max(member.size, member.packed) > MOST:
-            raise damaged(self.name, f"{show(name)} has {member.size} bytes, or {member.packed} in the zip")
+            raise damaged(self.name, f"{show(name)} has {plural(member.size, 'byte')}, or {member.packed} in the zip")
         if member.method == STORED and member.packed != member.size:
-            raise damaged(self.name, f"{show(name)} has {member.size} bytes, of which {member.packed} are stored")
+            raise damaged(
+                self.name, f"{show(name)} has {plural(member.size, 'byte')}, of which {member.packed} are stored"
+            )
 
     def _header(self, member: ZipMember, local: bytes, target: bytes | None = None) -> bytes:
         """Return the tar header of an entry with the extra fields `local`; `target` is that of a symbolic link."""
@@ -126,7 +129,7 @@ class ZipReader(GeneratedArchive):
         elif member.size <= SHORT:
             yield self._header(member, local, b"".join(content))
         else:
-            raise damaged(self.name, f"{show(name_of(member))} is a symbolic link of {member.size} bytes")
+            raise damaged(self.name, f"{show(name_of(member))} is a symbolic link of {plural(member.size, 'byte')}")
 
     def _local(self, source: FileSource, member: ZipMember) -> tuple[int, bytes]:
         """Return the offset of the content of an entry, and the extra fields of its local header."""
@@ -167,7 +170,7 @@ class ZipReader(GeneratedArchive):
 
     def _verify(self, member: ZipMember, size: int, crc: int) -> None:
         if size != member.size:
-            raise self._unreadable(member, f"its size is not {member.size} bytes, as in the directory")
+            raise self._unreadable(member, f"its size is not {plural(member.size, 'byte')}, as in the directory")
         if crc != member.crc:
             raise self._unreadable(member, "its checksum (CRC-32) is wrong")
 

@@ -423,7 +423,7 @@ ENDS = "the input ends inside"
 DAMAGE = {
     "in-a-payload": Case("truncated", [X[:7200]], f"{{0}}: at 7200: {ENDS} 'c.json', which needs 480 bytes more",
         pick(ABC, "a b c")[:5], pick(ABC, "a b")),
-    "in-the-padding": Case("truncated", [X[:7679]], f"{{0}}: at 7679: {ENDS} 'c.json', which needs 1 bytes more",
+    "in-the-padding": Case("truncated", [X[:7679]], f"{{0}}: at 7679: {ENDS} 'c.json', which needs 1 byte more",
         pick(ABC, "a b c")[:5], pick(ABC, "a b")),
     # the header is complete, and has the key
     "in-the-first-payload-of-a-sample": Case("truncated", [X[:5800]],

@@ -205,7 +205,7 @@ def test_halt_now_prints_what_is_done(here: Path) -> None:
     ran = tarkit("each", "{0..2}", "-v", *options, "--", "bash", "s", "{}", exit=1)
     assert ran.stdout == b"one\n"
     assert [(each["value"], each["status"]) for each in records()] == [("2", 1), ("1", 0)]
-    assert "3 jobs (1 done, 1 failed, 1 cancelled)" in said(ran)[-3]
+    assert "3 jobs: 1 done, 1 failed, 1 cancelled" in said(ran)[-3]
     Path("s").write_text("echo again $1")
     assert tarkit("each", "{0..2}", *options, "--resume", "--", "bash", "s", "{}").stdout == b"again 0\nagain 2\n"
 
@@ -273,10 +273,10 @@ def test_resume_after_kill(unbroken: dict[str, bytes]) -> None:
     with open("j", "ab") as file:
         file.write(b'{"value": "7", "comm')  # a torn line
     ran = tarkit("each", "{0..7}", "-v", "--resume", *line)
-    assert f"({8 - len(before)} done, {len(before)} kept)" in said(ran)[-1]
+    assert f"8 jobs: {8 - len(before)} done, {len(before)} kept" in said(ran)[-1]
     assert outputs() == unbroken
     assert {each["value"] for each in records()} == set("01234567")
-    assert "8 jobs (8 kept)" in said(tarkit("each", "{0..7}", "-v", "--resume", *line))[-1]
+    assert "8 jobs: 8 kept" in said(tarkit("each", "{0..7}", "-v", "--resume", *line))[-1]
 
 
 def test_what_has_changed_is_done_again(unbroken: dict[str, bytes]) -> None:

@@ -400,7 +400,7 @@ def test_hint_of_an_added_field(run: Run, here: Path) -> None:
         (
             ["--key", "base"],
             ["a/1.x", "b/1.y"],
-            "readers would split 1 samples, '1' first",
+            "readers would split 1 sample, '1' first",
         ),
         (
             ["--last-dot"],

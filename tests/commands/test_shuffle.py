@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tarkit.samples.sample import Recent
+from tarkit.sizes import plural
 from tarkit.sorting.shuffle import random_keys
 from tests._tools import PATIENT, each_row, happens, process
 from tests.conftest import KINDS, Archive, Content, Feed, Run, each_feed, entries, keys, pick, tar
@@ -87,7 +88,7 @@ def test_buffer(seed: int, size: int, run: Run, archive: Archive, feeds: list[Fe
     for feed in feeds if size == 3 else feeds[1:2]:
         ran = run("shuffle", feed("in.tar"), "--seed", str(seed), "--buffer", str(size))
         assert ran.stdout == expected
-        what = f"a buffer of {size} samples mixes locally only; without --buffer all are mixed with all"
+        what = f"a buffer of {plural(size, 'sample')} mixes locally only; without --buffer all are mixed with all"
         assert ran.lines == [f"tarkit: {what}"]
 
 

@@ -188,7 +188,7 @@ def test_what_is_left_is_told(run: Run, archive: Archive, feed: Feed) -> None:
     word = feed(archive(TEN))
     report = ("--report", "r.json")
     ran = run("split", word, "-n", "3", "--remainder", "drop", "-o", "a-%d.tar", *report)
-    assert ran.lines == ["tarkit: the last 1 of 10 samples are left out: --remainder drop"]
+    assert ran.lines == ["tarkit: the last 1 of 10 samples is left out: --remainder drop"]
     assert json.loads(Path("r.json").read_text())["left_out"] == 1
     ran = run("split", word, "-n", "4", "--remainder", "repeat", "-o", "b-%d.tar", *report)
     assert ran.lines == ["tarkit: 2 samples come twice: --remainder repeat"]
@@ -587,9 +587,9 @@ def test_verbose_quiet_and_report(before: bool, run: Run, archive: Archive, feed
     assert lines[:-1] == [
         f"tarkit: reading {word}",
         "tarkit: out-0.tar: 2 samples, 10240 bytes, closed by count",
-        "tarkit: out-1.tar: 1 samples, 10240 bytes, closed by size",
-        "tarkit: out-2.tar: 1 samples, 40960 bytes, closed by size",
-        "tarkit: out-3.tar: 1 samples, 10240 bytes, closed by end",
+        "tarkit: out-1.tar: 1 sample, 10240 bytes, closed by size",
+        "tarkit: out-2.tar: 1 sample, 40960 bytes, closed by size",
+        "tarkit: out-3.tar: 1 sample, 10240 bytes, closed by end",
     ]
     assert lines[-1].startswith("tarkit: split: 5 samples, 71680 bytes, 4 shards, 0.")
     report = json.loads(Path("r.json").read_text())

@@ -18,10 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.problems import Policy
+from tarkit.sizes import size_words
 from tarkit.tar.block import BLOCK
 from tarkit.views import census
 from tarkit.views.census import Sizes, count, count_samples, round_bins, shares_of
-from tarkit.views.report import amount, range_words
+from tarkit.views.report import range_words
 from tests._tools import each_row, on_disk
 from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, each_feed, on_terminal, tar
 from tests.laws.test_laws import archives
@@ -441,12 +442,12 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(found_fields.sets.values()) == found_fields.samples == 9
 
 
-def test_amounts() -> None:
-    """An amount has three digits."""
+def test_sizes_with_units() -> None:
+    """A size has three digits, and a unit of powers of 1000."""
     cases = {0: "0 B", 999: "999 B", 1000: "1.00 kB", 9994: "9.99 kB", 9995: "10.0 kB", 99_949: "99.9 kB"}
     cases |= {99_950: "100 kB", 999_499: "999 kB", 999_500: "1.00 MB", 5 * 10**21: "5000 EB"}
     for value, expected in cases.items():
-        assert amount(value) == expected
+        assert size_words(value) == expected
 
 
 # ---- text and pages

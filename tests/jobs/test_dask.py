@@ -96,7 +96,7 @@ def test_same_as_local(shared: Cluster, local: dict[str, bytes]) -> None:
     assert {each["host"] for each in records()} == {os.uname().nodename}
     assert all(each["outputs"] and each["samples"] == 3 for each in records())
     again = tarkit("sort", "in-{0..7}.tar", "-o", "out-{index}.tar", "--journal", "j", "--resume", "-v")
-    assert "8 jobs (8 kept)" in said(again)[-1]  # by a local run
+    assert "8 jobs: 8 kept" in said(again)[-1]  # by a local run
     line = ["--", "cat", "in-{}.tar", "--match", "/[01]", "+", "tsv", "-f", "txt"]
     there = tarkit("each", "{0..7}", "--dask", shared.address, "-j", "3", *line)
     assert there.stdout == tarkit("each", "{0..7}", *line).stdout
@@ -210,7 +210,7 @@ def test_halt_now_and_time_limits(shared: Cluster, here: Path) -> None:
     Path("s").write_text("[ $1 = 1 ] || { echo $$ > pid0; sleep 600; }; until [ -e pid0 ]; do sleep 0.01; done; exit 3")
     line = ["--", "bash", "s", "{}"]
     ran = tarkit("each", "{0..1}", "-v", "--dask", shared.address, "--halt", "now", *line, exit=1)
-    assert "2 jobs (1 failed, 1 cancelled)" in said(ran)[-3]
+    assert "2 jobs: 1 failed, 1 cancelled" in said(ran)[-3]
     assert gone(pid_in("pid0"))
     words = ["--", "bash", "-c", "sleep 600 & echo $! > pid; wait"]
     ran = tarkit("each", "v", "--dask", shared.address, "--job-timeout", "0.3", *words, exit=1)

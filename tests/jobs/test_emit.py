@@ -270,7 +270,7 @@ def test_all_journals_are_one(here: Path, path: None) -> None:
         subprocess.run(words, check=True)
     Path("all").write_bytes(b"".join(each.read_bytes() for each in Path().glob("*.jsonl")))
     ran = tarkit(*line, "--journal", "all", "--resume", "-v")
-    assert " 4 jobs (2 done, 2 kept), " in ran.stderr
+    assert " 4 jobs: 2 done, 2 kept, " in ran.stderr
 
 
 def test_documentation(here: Path) -> None:

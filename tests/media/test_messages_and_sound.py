@@ -116,7 +116,7 @@ def test_values_that_cbor_does_not_keep(value: object) -> None:
         ("mp", b"\x91" * 100_000, "field 'mp' cannot be decoded: "),
         ("cbor", b"", "field 'cbor' cannot be decoded: "),
         ("cbor", b"\xa1", "field 'cbor' cannot be decoded: "),
-        ("cbor", b"\x01\x02", "field 'cbor': 1 bytes follow the value"),
+        ("cbor", b"\x01\x02", "field 'cbor': 1 byte follows the value"),
         ("cbor", b"\x9b\x7f\xff\xff\xff\xff\xff\xff\xff", "field 'cbor' cannot be decoded: "),
         ("cbor", b"\x81" * 100_000, "field 'cbor' cannot be decoded: "),
         ("wav", b"no sound", "field 'wav' cannot be decoded: LibsndfileError: "),

@@ -15,6 +15,7 @@ from tarkit.errors import TarkitError
 from tarkit.media.coding import Coder
 from tarkit.media.coding_pictures import FORMS, MODES, decode_as
 from tarkit.media.decoder import parse_decode
+from tarkit.sizes import plural
 from tests._tools import each_row
 
 numpy = pytest.importorskip("numpy")
@@ -331,5 +332,7 @@ def test_bytes_behind_an_array(dtype: Any, pickles: bool) -> None:
     coder = Coder(pickles)
     assert coder.decode("npy", file.getvalue()).shape == (3,)
     for more in (b"\0", b"more bytes", file.getvalue()):
-        with pytest.raises(TarkitError, match=f"field 'npy': {len(more)} bytes follow the array"):
+        with pytest.raises(
+            TarkitError, match=f"field 'npy': {plural(len(more), 'byte follows', 'bytes follow')} the array"
+        ):
             coder.decode("npy", file.getvalue() + more)

@@ -91,7 +91,7 @@ def header(code: bytes = b"f4", *shape: int, count: int | None = None) -> bytes:
         (header(b"c8", 1) + chunk(bytes(8)), "arrays of 'c8' are unknown"),
         (header(b"f4", 2) + chunk(bytes(4)), "an array of f4, (2,), has 4 bytes, not 8"),
         (header(b"f4", -1) + chunk(b""), "a dimension is negative: (-1,)"),
-        (header(b"f4", 2, 2, count=1) + chunk(bytes(16)), "a header of 40 bytes cannot have 1 dimensions"),
+        (header(b"f4", 2, 2, count=1) + chunk(bytes(16)), "a header of 40 bytes cannot have 1 dimension"),
         (header(b"f4", count=1 << 62) + chunk(b""), "a header of 24 bytes cannot have"),
         (header(b"f4", 1 << 62, 1 << 62) + chunk(b""), "an array of f4, (4611686018427387904, 4611686018427387904),"),
         (chunk(b"f4") + chunk(b""), "a header of 2 bytes cannot have 0 dimensions"),

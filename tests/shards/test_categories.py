@@ -187,8 +187,8 @@ ERRORS = [
     ('{"a-%d": ["x"], "a-%d.tar": ["y"]}', "'a-%d.tar' and 'a-%d.tar' both have a shard 'a-0.tar'"),
     ('{"a-%d": ["x"], "a-1%d": ["y"]}', "'a-%d.tar' and 'a-1%d.tar' both have a shard 'a-10.tar'"),
     ('{"a-%d": ["x"], "a-{5..7}": ["y"]}', "'a-%d.tar' and 'a-{5..7}.tar' both have a shard 'a-5.tar'"),
-    ("cat_0.txt\n", "map:1: a line is PATTERN TEMPLATE, and this one has 1 fields"),  # Ex-EKM-e
-    ("# x\n\na\tb\n  cat_0.txt  \n", "map:4: a line is PATTERN TEMPLATE, and this one has 1 fields"),
+    ("cat_0.txt\n", "map:1: a line is PATTERN TEMPLATE, and this one has 1 field"),  # Ex-EKM-e
+    ("# x\n\na\tb\n  cat_0.txt  \n", "map:4: a line is PATTERN TEMPLATE, and this one has 1 field"),
     ("a b c\n", "map:1: a line is PATTERN TEMPLATE, and this one has 3 fields"),
     ("a\tb\tc\n", "map:1: a line is PATTERN TEMPLATE, and this one has 3 fields"),
     ("a b\na b\n", "map:2: 'a' occurs twice, first at map:1"),

@@ -97,7 +97,7 @@ def test_two_are_copied_at_once() -> None:
         meeting.wait()
 
     said = tarkit(*SPLIT, "-v", first=with_copies(meet)).stderr.decode()
-    assert re.findall(r"s-\d.tar(?=: 1 samples)", said) == names(SHARDS)
+    assert re.findall(r"s-\d.tar(?=: 1 sample,)", said) == names(SHARDS)
     assert [keys(name) for name in left()] == [str(number) for number in range(SHARDS)]
 
 

@@ -22,19 +22,23 @@ SAMPLES = tar({f"{index:03d}.{field}": b"x" * 500 for index in range(200) for fi
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a directory with an archive and recipes, and change to it."""
+    """Make a directory with an archive and recipes, and change to it; there are no colours."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
     Path("in.tar").write_bytes(SAMPLES)
     Path("cut.tar").write_bytes(SAMPLES[:-12345])
     Path("recipe").write_text("a.txt text:a\nb.txt nothing\nc.txt text:c\n")
     Path("bad").write_text("a.txt text:a\n../b.txt text:b\n")
 
 
-def terminal(*words: str, stdout: int = subprocess.DEVNULL) -> tuple[int, str]:
-    """Run `tarkit WORDS` with a terminal as stderr; return its status, and the output on the terminal."""
+def terminal(*words: str, stdout: int | None = subprocess.DEVNULL) -> tuple[int, str]:
+    """Run `tarkit WORDS` with a terminal as stderr; return its status, and the output on the terminal.
+
+    With None for `stdout` that is the terminal too.
+    """
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 150))
-    done = process(*words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=theirs)
+    done = process(*words, stdin=subprocess.DEVNULL, stdout=theirs if stdout is None else stdout, stderr=theirs)
     os.close(theirs)
     said = bytearray()
     try:
@@ -163,3 +167,54 @@ def test_proc() -> None:
     Path("in.tar").write_bytes(tar({f"{index}.x": b"" for index in range(8)}))
     status, said = terminal("--progress", "proc", "-c", "sleep 0.01", "--slice", "0:", "in.tar", "-o", "out.tar")
     assert status == 0
+
+
+@each_row(
+    ("words", "names"),
+    [
+        ("cat in.tar -o out.tar", ["cat: writing"]),
+        ("sort in.tar -o out.tar", ["sort: reading", "sort: writing"]),
+        ("shuffle in.tar --seed 1 -o out.tar", ["shuffle: reading", "shuffle: writing"]),
+        ("split -n 3 in.tar -o out-%d.tar", ["split: counting", "split: writing"]),
+        ("shard tree -c 3 -o made-%d.tar", ["shard: planning", "shard: writing"]),
+        ("check in.tar cut.tar --allow truncated", ["check"]),
+        ("each {0..3} -- true", ["each"]),
+    ],
+)
+def test_passes_have_names(words: str, names: list[str]) -> None:
+    """The bar of each pass has its name, and stays above that of the next one."""
+    Path("tree").mkdir(exist_ok=True)
+    for number in range(30):
+        Path(f"tree/{number}.jpg").write_bytes(b"x" * 100)
+    status, said = terminal(*words.split())
+    assert status == 0
+    bars = [line for line in screen(said) if not line.startswith("tarkit: ")]
+    assert [re.split(r": +[0-9]+%|: [.0-9]+k?B ", line)[0] for line in bars] == names
+
+
+@each_row(
+    ("words", "lines"),
+    [
+        (
+            ["each", "{0..2}", "-j", "1", "--", "bash", "-c", "echo out; echo err >&2"],
+            "0: err,out,1: err,out,2: err,out",
+        ),
+        (["cat", "pipe:printf 'one\\nha' >&2; cat in.tar; printf 'lf' >&2", "-o", "out.tar"], "one,half"),
+        (
+            ["split", "in.tar", "-c", "50", "-o", "out-%d.tar", "-p", "echo {}"],
+            ",".join(f"out-{n}.tar" for n in range(4)),
+        ),
+        (["proc", "in.tar", "--count", "3", "-o", "out.tar", "-c", "printf text"], "text,text,text"),
+        (["tsv", "small.tar", "-f", "x"], "__key__\tx,a\t1,b\t2"),
+    ],
+)
+def test_output_is_above_the_bar(words: list[str], lines: str) -> None:
+    """What jobs, commands and tarkit itself write to the terminal has lines of its own, and the bar is below them."""
+    Path("small.tar").write_bytes(tar({"a.x": b"1", "b.x": b"2"}))
+    end = words.index("--") if "--" in words else len(words)
+    status, said = terminal(*words[:end], "--progress", *words[end:], stdout=None)
+    assert status == 0
+    shown = [line for line in screen(said) if not line.startswith("tarkit: ")]
+    own = [line for line in shown if not re.match(r"[a-z]+: .*(\[|B/s)", line)]
+    assert own == lines.split(",")
+    assert len(shown) == len(own) + 1

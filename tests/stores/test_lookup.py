@@ -385,7 +385,7 @@ def test_indexed_by_the_index_of_an_archive_of_the_same_length(
         with pytest.raises(TarkitError, match="does not match") as raised:
             data[place]
         assert raised.value.hint == "tarkit index makes a new index"
-    with pytest.raises(KeyError, match="no sample 'c': 1 of 1 shards were looked up in an index") as missing:
+    with pytest.raises(KeyError, match="no sample 'c': 1 of 1 shard was looked up in an index") as missing:
         data["c"]
     assert "tarkit index --verify" in missing.value.hint
     assert [data[key]["jpg"] for key in "yz"] == [b"y" * 100, b"z" * 100]

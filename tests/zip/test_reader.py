@@ -620,7 +620,7 @@ DAMAGE = [
     (patched(TWO, (b"C", 42, b"\1")), "bad-data", "'a.x' cannot be read"),
     (patched(TWO, (b"C", 42, b"\xff\xff\0\0")), "truncated", "the zip ends inside the entry 'a.x'"),
     (patched(TWO, (b"C", 0, b"XX")), "bad-data", "its directory cannot be read: it contains something other"),
-    (patched(TWO, (b"E", 8, b"\1\0\1\0")), "bad-data", "it has 1 entries, and its directory lists 2"),
+    (patched(TWO, (b"E", 8, b"\1\0\1\0")), "bad-data", "it has 1 entry, and its directory lists 2"),
     (patched(TWO, (b"L", 32, b"\0"), (b"C", 48, b"\0")), "bad-data", "an entry has the name 'a.\\x00'"),
     (patched(TWO, (b"C", 8, b"\1\0")), None, "the zip entry 'a.x' is encrypted"),
     (patched(TWO, (b"C", 10, b"\x09\0")), None, "the zip entry 'a.x' is compressed by method 9"),

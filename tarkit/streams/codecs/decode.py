@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem, TarkitError, Unsupported
+from tarkit.sizes import plural
 from tarkit.streams.codecs.registry import (
     CODECS,
     DECODED,
@@ -143,7 +144,7 @@ class CompressedInput:
         return self.problem(
             "truncated",
             f"the {self.codec.name} stream ends inside {where or f'a {self.codec.unit}'}"
-            f" (after {self._total} compressed bytes)",
+            f" (after {plural(self._total, 'compressed byte')})",
             CUT,
         )
 
