@@ -79,9 +79,9 @@ def check(
     \f
     The first problem of a kind is followed by a hint how to repair it. Notes are before problems: one line for those of
     one kind, with the number of shards and an example, where there are more than three. Of the problems of a kind the
-    first ten are printed, three of one shard, and the number of the others; more than ten shards that are ok, or bad,
-    have one line together. -v prints all as they are found, --json and --list-bad too. Reading continues after damage,
-    and with the next shard if one cannot be read.
+    first ten are printed, at most three of a shard, and the number of the others. More than ten good shards have one
+    line, as do bad ones after the tenth. -v and --json print all, as they are found; --list-bad prints the
+    names of all bad shards. Reading continues after damage, and with the next shard if one cannot be read.
 
     With --json each line has a type: problem (problem, level, shard, offset, key, detail, repair), shard (shard,
     verdict, samples, entries, bytes, problems, notes), summary; fix and set for --fix and --same-as.
