@@ -360,9 +360,9 @@ def test_everything_is_documented(name: str) -> None:
 
 
 NOUNS = """
-    archives attempts bytes categories characters classes columns dimensions directories entries epochs errors fields
-    files groups inputs jobs keys lines messages names nodes notes objects outputs parts problems processes records rows
-    samples shards sources tasks values workers
+    archives attempts bytes categories characters classes columns depths differences dimensions directories entries
+    epochs errors fields files groups inputs jobs keys lines messages names nodes notes objects outputs parts problems
+    processes ranges records rows samples shards sources tasks values workers
 """
 NEVER_ONE = {  # numbers in messages that are more, where the message is of several
     "attempts", "emptied", "failed", "free", "item.shards", "len(names)", "limit", "longest", "lost",

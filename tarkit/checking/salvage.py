@@ -335,7 +335,8 @@ class Tally:
             words = f"bytes {start} to {stop} are lost, {plural(stop - start, 'byte')}" if stop else "empty input"
             yield f"{self.shard}: {words} [{problem}]"
         if limit is not None and len(self.lost) > limit:
-            yield f"{self.shard}: {len(self.lost) - limit} more ranges are lost; -v prints all"
+            more = plural(len(self.lost) - limit, "more range is", "more ranges are")
+            yield f"{self.shard}: {more} lost; -v prints all"
         if self.cut:
             yield f"{self.shard}: it ends early: what followed is lost as well, and not counted"
 

@@ -83,7 +83,7 @@ class Commands(click.Group):
         """Return the command that is to print its help; without one print that of all."""
         if words and not words[0].startswith("-"):
             return self.resolve_command(ctx, [*words, "--help"])
-        click.echo(ctx.get_help())
+        write_help(ctx, 1)
         raise click.exceptions.Exit
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

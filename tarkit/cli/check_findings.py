@@ -51,7 +51,8 @@ class _Kind:
 
     def more(self, name: str, front: str = "", kind: str = "") -> str:
         """Return the line for those without a line."""
-        shards = f" in {plural(len(self.shards), 'shard')}" if len(self.shards) > 1 else ""
+        rest = self.shards - Counter(finding.shard for finding in self.first)
+        shards = f" in {plural(len(rest), 'shard')}" if len(self.shards) > 1 else ""
         about = f": {kind}" if kind else ""
         return f"{front}{self.findings - len(self.first)} more{shards}{about} [{name}]; -v prints all"
 

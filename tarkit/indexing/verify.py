@@ -69,7 +69,7 @@ def _faults(here: str, data: bytes, layout: Layout) -> Iterator[str]:
             differences = list(_differences(layout.file.format, rows, layout.decode(right)))
             yield from (f"{here}: {line}" for line in differences[:SHOWN])
             if len(differences) > SHOWN:
-                yield f"{here}: and {len(differences) - SHOWN} more differences"
+                yield f"{here}: and {plural(len(differences) - SHOWN, 'more difference')}"
 
 
 def _differences(format: str, rows: Sequence[IndexRow], right: Sequence[IndexRow]) -> Iterator[str]:

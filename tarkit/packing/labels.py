@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.packing.planned import PlannedFile, PlannedSample
+from tarkit.sizes import plural
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, split_column
 from tarkit.tables.reader import Format, TableRow, entry_columns, read_records
@@ -242,7 +243,8 @@ class Classes:
         """Raise TarkitError, after the last sample, for directories of mixed depth, or none at a level."""
         if len(self._examples) > 1:
             shown = [show(self._examples[depth]) for depth in sorted(self._examples)]
-            files = ", ".join(shown[:MIXED]) + (f" and {len(shown) - MIXED} more depths" if len(shown) > MIXED else "")
+            more = f" and {plural(len(shown) - MIXED, 'more depth')}" if len(shown) > MIXED else ""
+            files = ", ".join(shown[:MIXED]) + more
             message = f"{spell('label_from_dir')}: directories of mixed depth: {files}"
             others = f"{spell('match')} and {spell('exclude')} leave files out"
             raise TarkitError(message, f"{self._innermost} takes the innermost directory, whatever its depth; {others}")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tarkit
+from tarkit.sizes import plural
 from tests._tools import each_row
 from tests.conftest import Archive, Run, tar
 
@@ -187,7 +188,7 @@ def test_progress(archive: Archive, run: Run) -> None:
     data, seen = tarkit.open(archive(MANY, "in.tar")), list[tuple[int, int]]()
     data.write("out.tar", progress=lambda samples, size: seen.append((samples, size)))
     ran = run("cat", "in.tar", "--log", "1", "-o", "other.tar")
-    assert ran.lines == [f"tarkit: {samples} samples, {size} bytes" for samples, size in seen]
+    assert ran.lines == [f"tarkit: {plural(samples, 'sample')}, {size} bytes" for samples, size in seen]
     assert Path("out.tar").read_bytes() == Path("other.tar").read_bytes()
 
 
