@@ -130,7 +130,10 @@ def command_page(ctx: click.Context) -> str:
         for each in ENVIRONMENT
         if NEEDED_FOR.get(each, "verbose") in names
     ]
-    out += ["## Variables and exit status", "[Described for all commands](../scripting.md)" + ": " * bool(variables) + ", ".join(variables) + "."]
+    out += [
+        "## Variables and exit status",
+        "[Described for all commands](../scripting.md)" + ": " * bool(variables) + ", ".join(variables) + ".",
+    ]
     return "\n\n".join(out) + "\n"
 
 

@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-GUIDE = [ROOT / "docs" / name for name in ("python.md", *(f"api/{each}.md" for each in (
-    "datasets", "steps", "outputs", "samples", "work", "writers", "checks", "training", "jobs", "errors")))]  # fmt: skip
+_REFERENCE = ("datasets", "steps", "outputs", "samples", "work", "writers", "checks", "training", "jobs", "errors")
+GUIDE = [ROOT / "docs/python.md", *(ROOT / f"docs/api/{name}.md" for name in _REFERENCE)]
 ELSEWHERE = ("From directories of pictures to a trained model", "Examples")
 """Sections whose blocks are not run: tests/loading/test_training.py runs the first; the last is that of commands."""
 

@@ -448,7 +448,8 @@ LINK = re.compile(r"(?:\]\(|^\[\w+\]: )(?!https?://)([^)#\s]*)#?([^)\s]*)\)?", r
 def _anchors(text: str) -> set[str]:
     """Return the anchors that GitHub and zensical make from headings."""
     titles = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+    names = re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)  # of the API reference
+    return {*names, *(re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles)}
 
 
 @each_row("page", PAGES)
