@@ -75,7 +75,12 @@ class CommonOptions(Options):
         "Messages", "--progress/--no-progress", help="Show a progress bar.  [default: on a terminal]"
     )
     report: str | None = row(
-        "Messages", "--report", metavar="FILE", role="side", help="Write the summary to FILE as JSON."
+        "Messages",
+        "--report",
+        metavar="FILE",
+        role="side",
+        help="Write the summary as JSON to FILE; - is stdout.",
+        more="One object.",
     )
     tmpdir: str | None = row(
         "Messages",

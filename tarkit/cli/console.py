@@ -20,9 +20,11 @@ from tarkit.pipeline.run import Run
 from tarkit.redaction import hide_secrets
 from tarkit.sizes import plural
 from tarkit.streams import terminal
+from tarkit.streams.sink import Sink, open_sink
 from tarkit.streams.text import create_file
 
 if TYPE_CHECKING:
+    from tarkit.pipeline.output import Output
     from tarkit.pipeline.run import CommandOutput
     from tarkit.stores.store import StoreOptions
 
@@ -48,11 +50,30 @@ class ConsoleRun(Run):
         self._drawing: list[object] = []  # what draws now is the last; the others wait
         self.started = time.monotonic()
         self.report = written_path(options.report)
+        self._stdout = ""  # what is written to stdout
         if self.report == "-":
-            raise Usage("--report -: stdout is for data", "name a file, such as /dev/stderr")
+            self.take_stdout("the report")
         self.reserve(self.report, "the report")
         share_terminal(self.shows_progress)
         self.part_of_many = self.report is not None and self.report.startswith("/dev/fd/")  # as jobs report
+
+    @property
+    def stdout_taken(self) -> bool:
+        """Whether something is written to stdout."""
+        return bool(self._stdout)
+
+    def take_stdout(self, what: str) -> None:
+        """Note what is written to stdout; raise Usage if that is something else already."""
+        if self._stdout not in ("", what):
+            raise Usage(f"stdout is {self._stdout}, and {what} too", "--report FILE, or -o FILE, names a file for one")
+        self._stdout = what
+
+    def reserve_output(self, output: Output) -> None:
+        """Register an output; raise Usage if it has a second role."""
+        if output.location.kind in ("path", "url"):
+            self.reserve(output.location.text, "the output")
+        elif output.location.kind == "stdout":
+            self.take_stdout("the output")
 
     def note(self, text: str) -> None:
         """Print a line with --verbose."""
@@ -172,8 +193,26 @@ class ConsoleRun(Run):
         if self.report:
             import json
 
-            with create_file(self.report) as sink:
+            with open_sink("stdout", "-") if self.report == "-" else create_file(self.report) as sink:
                 sink.write(json.dumps(_public(summary), indent=2).encode() + b"\n")
+
+
+class JsonLines:
+    """JSON objects on stdout, one a line, without secrets. It is written when it is closed, or is long."""
+
+    def __init__(self, run: ConsoleRun) -> None:
+        run.take_stdout("the JSON")
+        self._sink: Sink = open_sink("stdout", "-")
+
+    def write(self, **record: Any) -> None:
+        """Write an object."""
+        import json
+
+        self._sink.write(json.dumps(_public(record)).encode() + b"\n")
+
+    def close(self) -> None:
+        """End the output."""
+        self._sink.close()
 
 
 def _public(value: Any) -> Any:

@@ -12,10 +12,10 @@ import click
 
 from tarkit.align import align
 from tarkit.cli.command import WHOLE_RUN, Command, common, common_options, given, given_words
-from tarkit.cli.console import ConsoleRun, current, end_bar, make_bar
+from tarkit.cli.console import ConsoleRun, JsonLines, current, end_bar, make_bar
 from tarkit.cli.lines import TarkitStep, known_outputs
 from tarkit.cli.messages import bars_hidden, say
-from tarkit.errors import TarkitError, printable
+from tarkit.errors import TarkitError, Usage, printable, spell
 from tarkit.jobs.options import JobOptions
 from tarkit.sizes import plural
 from tarkit.stores.schemes import public_name
@@ -24,7 +24,7 @@ from tarkit.streams.sink import Sink, open_sink
 if TYPE_CHECKING:
     from tarkit.cli.emit import ValueWords
     from tarkit.jobs.engine import JobFailure, JobSummary
-    from tarkit.jobs.job import JobStdout, ValueJob
+    from tarkit.jobs.job import JobOutcome, JobStdout, ValueJob
     from tarkit.jobs.journal import JobJournal
     from tarkit.jobs.values import Value
 
@@ -51,6 +51,7 @@ def run_values(
     texts: Sequence[str],
     job_of: Callable[[Value], ValueJob],
     words: Callable[[], ValueWords],
+    as_json: bool = False,
 ) -> None:
     """Run the job of each value, or print a script that does.
 
@@ -60,17 +61,22 @@ def run_values(
         texts: the values.
         job_of: returns the job of a value.
         words: returns the words that name the values.
+        as_json: print an object for each attempt. What jobs print goes to stderr.
     """
     from tarkit.jobs.values import make_values
 
     if options.emit is not None:
         from tarkit.cli.emit import emit
 
+        if as_json:
+            raise Usage(f"{spell('emit', options.emit)} does not go with --json", "it prints a script")
+
         own = given_words(ctx, (*common_options(), *common(JobOptions)), (*WHOLE_RUN, "emit", "journal"))
         emit(ctx, options, words(), own, map(job_of, make_values(texts)))
         return
     part = options.part()
-    _run_all(map(job_of, make_values(texts, part)), len(range(len(texts))[part]), options)
+    lines = JsonLines(current()) if as_json else None
+    _run_all(map(job_of, make_values(texts, part)), len(range(len(texts))[part]), options, lines)
 
 
 def make_job(
@@ -105,21 +111,30 @@ def make_job(
     )
 
 
-def _run_all(jobs: Iterable[ValueJob], total: int, options: JobOptions) -> None:
+def _run_all(jobs: Iterable[ValueJob], total: int, options: JobOptions, lines: JsonLines | None) -> None:
     """Run jobs and say what became of them. Raises TarkitError when one failed."""
     run = current()
     journal = options.open_journal(run)
     try:
         if options.dry_run:
+            if lines is None:
+                run.take_stdout("the list of jobs")
             for job in jobs:
-                if journal is None or not journal.has_done(job):
+                if journal is not None and journal.has_done(job):
+                    continue
+                if lines is not None:
+                    lines.write(type="job", value=public_name(job.value.text), command=job.shown())
+                else:
                     click.echo(os.fsencode(job.shown()))
             return
-        summary = _run(run, jobs, total, options, journal)
+        summary = _run(run, jobs, total, options, journal, lines)
     finally:
         if journal is not None:
             journal.close()
     _report(run, summary, total)
+    if lines is not None:
+        lines.write(type="summary", jobs=run.facts["jobs"], samples=run.samples, bytes=run.bytes)
+        lines.close()
     if summary.unknown:
         one = summary.unknown == 1
         words = "was done again: what it reads or writes" if one else "were done again: what they read or write"
@@ -134,12 +149,23 @@ def _run_all(jobs: Iterable[ValueJob], total: int, options: JobOptions) -> None:
 
 
 def _run(
-    run: ConsoleRun, jobs: Iterable[ValueJob], total: int, options: JobOptions, journal: JobJournal | None
+    run: ConsoleRun,
+    jobs: Iterable[ValueJob],
+    total: int,
+    options: JobOptions,
+    journal: JobJournal | None,
+    lines: JsonLines | None,
 ) -> JobSummary:
     from tarkit.cli.app import run_in_copy
     from tarkit.jobs.engine import run_with_options
+    from tarkit.jobs.journal import attempt_record
 
-    output = _Stdout()
+    def ended(job: ValueJob, outcome: JobOutcome) -> None:
+        if lines is not None:
+            said = {"stderr": outcome.tail} if outcome.status else {}
+            lines.write(type="job", **attempt_record(job, outcome), **said)
+
+    output = _Stdout(run)
     with _progress(run, total) as progress:
         summary = run_with_options(
             options,
@@ -152,6 +178,7 @@ def _run(
             run=run_in_copy,
             progress=progress,
             write_stdout=output.write,
+            ended=ended,
         )
     output.close()
     return summary
@@ -165,14 +192,15 @@ def _relay(job: ValueJob, line: bytes) -> None:
 
 
 class _Stdout:
-    """What jobs print, one after the other."""
+    """What jobs print, one after the other: on stdout, on stderr if stdout is for JSON."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: ConsoleRun) -> None:
         self._sink: Sink | None = None
+        self._place = ("path", "/dev/stderr") if run.stdout_taken else ("stdout", "-")
 
     def write(self, output: JobStdout) -> None:
         if self._sink is None:
-            self._sink = open_sink("stdout", "-")
+            self._sink = open_sink(*self._place)
         if isinstance(output, bytes):
             self._sink.write(output)
             return

@@ -135,8 +135,7 @@ def _archive(output: str | None, compress: str | None, fsync: bool, target_forma
 
 def _reserved(open_: Callable[..., Output], output: str | None, compress: str | None, fsync: bool) -> Output:
     opened = open_(output, compress, fsync)
-    if opened.location.kind in ("path", "url"):
-        current().reserve(opened.location.text, "the output")
+    current().reserve_output(opened)
     return opened
 
 
@@ -162,6 +161,11 @@ def parse_mtime(mtime: str | None) -> int | None:
     if not EARLIEST <= seconds <= LATEST:
         raise Usage(f"{said}: must be from {EARLIEST} to {LATEST} seconds since 1970, the years 1 to 9999")
     return seconds
+
+
+def json(help: str) -> Decorator:
+    """Return the option for JSON on stdout, as argument `as_json`; the help says which objects there are."""
+    return option("Output", "--json", "as_json", default=False, help=help)
 
 
 def parallel(help: str) -> Decorator:

@@ -48,8 +48,7 @@ class OutputOptions(SeriesOptions):
             if name != self.output:
                 hint += "; -o 'e{epoch}.tar' writes one file for each epoch"
             output = archive_output(name, self.compress, self.fsync, hint)
-            if output.location.kind in ("path", "url"):
-                run.reserve(output.location.text, "the output")
+            run.reserve_output(output)
             return output
         if name is None or name == "-":
             raise Usage("-c and --size cut shards, which are files", "name them with -o 'out-%06d.tar'")

@@ -95,6 +95,7 @@ def check(
     --unique, keys are unique in all copies.
     """
     run = current()
+    run.take_stdout("the list of findings")
     chosen = options()
     if chosen.fix is not None and "tarkit.dask" in click.get_current_context().meta:
         message = "--fix OUT reads one input after the other: it cannot be used with --dask"

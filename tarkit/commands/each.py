@@ -58,7 +58,8 @@ class EachCommand(Command):
 @click.argument("values", nargs=-1, metavar="[VALUE]...")
 @options.FILES_FROM
 @options.null("Values in LIST end with NUL, and are not expanded.")
-def each(values: tuple[str, ...], files_from: tuple[str, ...], null: bool) -> None:
+@options.json("An object on a line for each job that has ended.")
+def each(values: tuple[str, ...], files_from: tuple[str, ...], null: bool, as_json: bool) -> None:
     """Run a command line for each of many values, in parallel.
 
     A VALUE is a word, 'name-{000..099}.tar' or a quoted 'glob*', also of URLs. In COMMAND, {} is the value, {name} the
@@ -75,6 +76,9 @@ def each(values: tuple[str, ...], files_from: tuple[str, ...], null: bool) -> No
     Each line that a job writes to stderr is printed after its value. What a job writes to stdout is printed when it has
     succeeded, in the order of the values. The first step has an empty stdin. A job fails if a step ends with another
     status than 0. What a step leaves running in its process group is ended with it.
+
+    --json prints the same of each attempt, and at last a summary; with it, and with --report -, what jobs write to
+    stdout goes to stderr.
 
     --journal records each job: value, command, start, seconds, status, samples, bytes, attempt, host. --resume leaves
     out what is done. A job is done again if its command line has changed, or a file or object that it reads or writes:
@@ -102,7 +106,7 @@ def each(values: tuple[str, ...], files_from: tuple[str, ...], null: bool) -> No
 
         return ValueWords(values, files_from, null, texts, partial(expand_values, nul=null), after=["--", *line])
 
-    run_values(ctx, options, texts, template.job, words)
+    run_values(ctx, options, texts, template.job, words, as_json)
 
 
 class _LineTemplate:

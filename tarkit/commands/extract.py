@@ -65,7 +65,7 @@ def extract(
     run = current()
     chosen = options()
     data = for_run(run, inputs, shard_slice).filter_samples(select).change(fields)
-    unpack(data, run, chosen, reserved=[*run.places], report=run.report)
+    unpack(data, run, chosen, reserved=[*run.places], report=None if run.report == "-" else run.report)
     if not run.samples and not (select.all and fields.all):
         run.warn("no sample selected")
     run.finish()

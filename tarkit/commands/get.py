@@ -13,7 +13,7 @@ from tarkit.cli.command import Command, InputArgument, option
 from tarkit.cli.console import current
 from tarkit.dataset import for_run
 from tarkit.errors import MissingKey, TarkitError, Usage, show
-from tarkit.indexing.get import write_found
+from tarkit.indexing.get import describe_found, write_found
 from tarkit.pipeline.output import BY_NAME, Output, any_output
 from tarkit.pipeline.rows import OUT_HELP, WRITABLE
 from tarkit.pipeline.template import refuse_template
@@ -21,6 +21,7 @@ from tarkit.problems import Policy
 from tarkit.samples.sample import split_name
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import ARCHIVE_SUFFIXES
+from tarkit.streams.sink import open_sink
 
 EXAMPLES = (
     "tarkit get a/17.jpg shards/ -o 17.jpg",
@@ -56,6 +57,7 @@ target = options.group(
     help="F1, else F2, of the first sample that has one.",
     more="Without KEY: all words are inputs.",
 )
+@options.json("Print what and where it is: one object.")
 @options.shard_slice
 @options.select
 @options.problems
@@ -66,6 +68,7 @@ def get(
     source_format: str | None,
     output: Output,
     field: str | None,
+    as_json: bool,
     shard_slice: Slice | None,
     select: Select,
     policy: Policy,
@@ -91,16 +94,27 @@ def get(
     if not fields:  # a field may be written to a file of any name
         refuse_template(click.get_current_context().params["output"])
         output = output._replace(format=BY_NAME)
-    if output.location.kind in ("path", "url"):
-        current().reserve(output.location.text, "the output")
+    current().reserve_output(output)
+    if as_json and (output.location.kind != "stdout" or output.codec is not None):
+        raise Usage(
+            "--json prints to stdout: it cannot be used with -o or --compress", "without it get writes the content"
+        )
     try:
         locations = options.find_inputs(words, files_from, null, source_format)
     except TarkitError as error:
         raise _misread(error, original, field, fields) from None
     run = current()
     data = for_run(run, locations, shard_slice).filter_samples(select)
+    named = [name.encode("utf-8", "surrogateescape") for name in fields]
     try:
-        write_found(data, output, run, key, [name.encode("utf-8", "surrogateescape") for name in fields])
+        if as_json:
+            from tarkit.samples.items_text import json_line
+
+            line = json_line(describe_found(data, run, key, named))
+            with open_sink("stdout", "-") as sink:
+                sink.write(line.encode())
+        else:
+            write_found(data, output, run, key, named)
     except MissingKey as error:
         error.hint = error.hint or LISTED
         raise

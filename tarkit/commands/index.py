@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 
 import click
 
 from tarkit.cli import options as shared
 from tarkit.cli.cluster import on_cluster
-from tarkit.cli.console import ConsoleRun, current
+from tarkit.cli.console import ConsoleRun, JsonLines, current
 from tarkit.cli.map import MappedCommand
 from tarkit.errors import TarkitError
+from tarkit.indexing.files import IndexFile
 from tarkit.indexing.index import IndexOptions, ShardIndexes
 from tarkit.problems import Policy
 from tarkit.sizes import plural
@@ -32,10 +35,12 @@ COST = (
 @click.command(cls=MappedCommand, passes=True, examples=EXAMPLES, cost=COST)
 @shared.inputs
 @shared.rows(IndexOptions)
+@shared.json("An object on a line for each index, or each fault.")
 @shared.problems
 def index(
     inputs: list[Location],
     options: Callable[..., IndexOptions],
+    as_json: bool,
     policy: Policy,
 ) -> None:
     """Write index files that other tools read.
@@ -50,21 +55,44 @@ def index(
     """
     run = current()
     indexes = ShardIndexes(run, inputs, options())
+    if indexes.options.output == "-":
+        run.take_stdout("the index")
+    lines = JsonLines(run) if as_json else None
     with on_cluster(run):
         if indexes.options.verify:
-            _verify(run, indexes)
+            _verify(run, indexes, lines)
             return
-        indexes.write()
+        if lines is None:
+            indexes.write()
+        else:
+            indexes.write(partial(_print_index, lines))
+            _print_summary(run, lines)
     run.finish()
 
 
-def _verify(run: ConsoleRun, indexes: ShardIndexes) -> None:
+def _print_index(lines: JsonLines, file: IndexFile, shard: str, samples: int) -> None:
+    lines.write(type="index", index=file.name, format=file.format, shard=shard or None, samples=samples)
+
+
+def _print_summary(run: ConsoleRun, lines: JsonLines) -> None:
+    lines.write(type="summary", shards=run.shards, samples=run.samples, bytes=run.bytes, **run.facts)
+    lines.close()
+
+
+def _verify(run: ConsoleRun, indexes: ShardIndexes, lines: JsonLines | None) -> None:
     faults = 0
-    with open_sink("stdout", "-") as sink:
-        for line in indexes.verify():
-            sink.write(os.fsencode(line) + b"\n")
+    with nullcontext() if lines else open_sink("stdout", "-") as sink:
+        if lines is None:
+            run.take_stdout("the list of faults")
+        for fault in indexes.verify():
+            if lines is not None:
+                lines.write(type="fault", fault=fault)
+            elif sink is not None:
+                sink.write(os.fsencode(fault) + b"\n")
             faults += 1
     run.facts["faults"] = faults
+    if lines is not None:
+        _print_summary(run, lines)
     run.finish()
     if faults:
         message = f"{plural(faults, 'fault')} in the indexes of {plural(len(indexes.locations), 'shard')}"

@@ -67,6 +67,7 @@ def _print_plan(run: ConsoleRun, chosen: ShardOptions) -> None:
     """Print the plan, and write nothing."""
     from tarkit.views.text import shard_lines
 
+    run.take_stdout("the plan")
     plan = plan_tree(run, chosen)
     with text_output().open() as sink:
         for planned in plan.shards:

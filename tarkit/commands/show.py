@@ -87,6 +87,7 @@ def show(
         view: View = partial(_batches, as_json=chosen.json, nul=nul) if chosen.names or chosen.json else _lines
         if chosen.images:
             view = _pictures(run, chosen, inputs)
+        run.take_stdout("the output")
         if os.isatty(1):
             run.progress = False  # the samples are on the same terminal
         with text_output().open(inputs) as sink:
@@ -111,6 +112,8 @@ def _write_page(
         raise Usage("refusing to write a page to a terminal", "name a file: --html gallery.html")
     if output.location.kind in ("path", "url"):
         run.reserve(output.location.text, "the page")
+    else:
+        run.reserve_output(output)
     if left := write_gallery(data, output, run, chosen.by, chosen.classes, limit, all_keys=all_keys):
         what = plural(left, "picture or sound", "pictures and sounds")
         run.tell(f"{what} left out, the page is too large: show fewer samples with -c")

@@ -64,6 +64,8 @@ def stats(
     if chosen.html is not None and chosen.html != "-":
         output = Output(parse_output(chosen.html), ("none", None))
         run.reserve(chosen.html, "the page")
+    else:
+        run.reserve_output(output)
     data = for_run(run, inputs, shard_slice).filter_samples(select)
     with on_cluster(run):
         found = count_dataset(data, run, chosen)

@@ -16,6 +16,7 @@ from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import WHOLE, Sample
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import missing_field
+from tarkit.samples.items import SampleItems, describe_sample
 from tarkit.samples.names import NearKeys, composed, fold, form_words, near_field, other_form
 from tarkit.samples.sample import TarSample, key_of, singly
 from tarkit.samples.select import OTHERS
@@ -118,25 +119,53 @@ def write_found(data: Chain, output: Output, run: Run, key: bytes | None, fields
         Usage: the output is an input, or a terminal and no text.
     """
     refuse_overwrite(output.status(), data.locations)
-    samples = _KeySamples(data, key, run, moves=not fields, directory=output.directory)
+
+    def write(sample: TarSample, entry: Entry | None) -> None:
+        if entry is None:
+            output.refuse_terminal()
+            with EntryWriter(output.open(data.locations)) as writer:
+                sample.write(writer)
+                writer.finish()
+            run.bytes = writer.position
+        else:
+            _write_content(sample, entry, output._replace(codec=("none", None)), data.locations)
+            run.bytes = entry.size
+
+    _use_found(_KeySamples(data, key, run, moves=not fields, directory=output.directory), fields, run, write)
+
+
+def describe_found(data: Chain, run: Run, key: bytes | None, fields: Sequence[bytes] = ()) -> SampleItems:
+    """Return the description of the sample with a key, or of the sample with its first field of `fields` alone.
+
+    The arguments and errors are those of `write_found`.
+    """
+    found: list[SampleItems] = []
+
+    def describe(sample: TarSample, entry: Entry | None) -> None:
+        seen = describe_sample(sample)
+        if entry is not None:
+            seen.items = [item for item in seen.items if item.name == entry.name]
+        found.append(seen)
+
+    _use_found(_KeySamples(data, key, run, moves=False), fields, run, describe)
+    return found[0]
+
+
+def _use_found(
+    samples: _KeySamples, fields: Sequence[bytes], run: Run, use: Callable[[TarSample, Entry | None], None]
+) -> None:
+    """Call `use` with the first of the samples and its entry of the first field; with None if there are no fields."""
     lacking: TarSample | None = None
     with samples.flow:
         for sample in samples:
-            if not fields:
-                output.refuse_terminal()
-                with EntryWriter(output.open(data.locations)) as writer:
-                    sample.write(writer)
-                    writer.finish()
-                run.bytes = writer.position
-                break
-            entry = _entry(sample, fields)
-            if entry is not None:
-                _write_content(sample, entry, output._replace(codec=("none", None)), data.locations)
-                run.bytes = entry.size
+            entry = _entry(sample, fields) if fields else None
+            if entry is not None or not fields:
+                use(sample, entry)
                 break
             lacking = lacking or sample
         else:
-            raise samples.missing() if lacking is None and key is not None else _no_field(samples, fields, lacking)
+            named = samples.key is not None
+            raise samples.missing() if lacking is None and named else _no_field(samples, fields, lacking)
         run.samples = 1
         for final in samples.flow.at_end:  # samples that the search left out are not counted
             final()

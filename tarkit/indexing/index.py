@@ -167,8 +167,11 @@ class ShardIndexes:
         self._output = None if options.output is None else os.fspath(options.output)
         self._storage = locations[0].options
 
-    def write(self) -> list[str]:
-        """Write the indexes of all shards; return their names."""
+    def write(self, written: Callable[[IndexFile, str, int], None] = lambda file, shard, samples: None) -> list[str]:
+        """Write the indexes of all shards; return their names.
+
+        `written` is called with each index, the name of its shard (that of all shards has none), and its samples.
+        """
         if not self.formats:
             raise Usage(f"{spell('format')} is missing", " ".join(FORMATS))
         run, (tasks, table) = self.run, self._tasks()
@@ -183,6 +186,7 @@ class ShardIndexes:
             self._count(scanned)
             for file in task.files:
                 run.note(f"{file.name}: the {file.format} index, samples: {scanned.samples}")
+                written(file, task.location.name, scanned.samples)
             if table:
                 shards.append(_shard(task, table, scanned))
         if table:
@@ -193,6 +197,7 @@ class ShardIndexes:
             with open_sink(table.kind, table.path, sync=self.options.fsync, options=table.options) as sink:
                 sink.write(wids.encode_wids(shards))
             run.note(f"{table.name}: the wids index, shards: {len(shards)}")
+            written(table, "", run.samples)
         run.facts["indexes"] = len(files)
         return [file.path for file in files]
 

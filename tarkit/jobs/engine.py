@@ -17,6 +17,7 @@ from tarkit.jobs.journal import JobJournal
 from tarkit.jobs.options import Halt, JobOptions
 
 WriteStdout = Callable[[JobStdout], None]
+JobEnded = Callable[[ValueJob, JobOutcome], None]
 
 SHOWN = 100  # failures that are kept for the table
 HELD = 256  # outputs of jobs that wait for those of jobs before them
@@ -74,6 +75,7 @@ def run_jobs(
     journal: JobJournal | None = None,
     progress: Callable[[JobSummary], None] = lambda summary: None,
     write_stdout: WriteStdout = lambda output: None,
+    ended: JobEnded = lambda job, outcome: None,
 ) -> JobSummary:
     """Run jobs, and return counts of their outcomes.
 
@@ -85,8 +87,9 @@ def run_jobs(
         journal: has the jobs that are done, and records attempts.
         progress: called when something has changed, and several times a second.
         write_stdout: called with the stdout of jobs.
+        ended: called with each attempt that ended.
     """
-    loop = _JobLoop(iter(jobs), executor, retries, halt, journal, write_stdout)
+    loop = _JobLoop(iter(jobs), executor, retries, halt, journal, write_stdout, ended)
     try:
         while loop.start() or loop.running:
             for job, outcome in executor.wait(PULSE):
@@ -112,12 +115,13 @@ def run_with_options(
     run: RunWords | None = None,
     progress: Callable[[JobSummary], None] = lambda summary: None,
     write_stdout: WriteStdout = lambda output: None,
+    ended: JobEnded = lambda job, outcome: None,
 ) -> JobSummary:
     """Run jobs here or on a cluster, as options say, and return counts of their outcomes.
 
     Args:
         options: the options.
-        jobs, journal, progress, write_stdout: as for `run_jobs`.
+        jobs, journal, progress, write_stdout, ended: as for `run_jobs`.
         total: how many jobs there are.
         relay, tmpdir, run: as for `LocalExecutor`.
         warn: called with a text while a cluster has no workers.
@@ -142,6 +146,7 @@ def run_with_options(
             journal=journal,
             progress=progress,
             write_stdout=write_stdout,
+            ended=ended,
         )
     finally:
         executor.close()
@@ -155,6 +160,7 @@ class _JobLoop:
     halt: Halt
     journal: JobJournal | None
     write_stdout: WriteStdout
+    ended: JobEnded
 
     def __post_init__(self) -> None:
         self.summary = JobSummary()
@@ -197,6 +203,7 @@ class _JobLoop:
         self.running -= 1
         summary = self.summary
         summary.seconds = time.monotonic() - self._begun
+        self.ended(job, outcome)
         if outcome.output is None:
             self._record(job, outcome)
         if outcome.status == 0:

@@ -232,15 +232,7 @@ class JobJournal:
         """Write the line of an attempt."""
         before = self._before.pop(identity(job), None)
         record: dict[str, Any] = {
-            "value": _shown(job.value.text),
-            "command": job.shown(),
-            "start": outcome.start,
-            "seconds": round(outcome.seconds, 3),
-            "status": outcome.status,
-            "samples": outcome.samples,
-            "bytes": outcome.bytes,
-            "attempt": outcome.attempt,
-            "host": outcome.host,
+            **attempt_record(job, outcome),
             "job": identity(job).hex(),
             "inputs": before,
             "outputs": _outputs_of(job) if outcome.status == 0 else {},
@@ -262,6 +254,21 @@ class JobJournal:
         """Close it, and release its lock, which copies of this process share."""
         fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)
+
+
+def attempt_record(job: ValueJob, outcome: JobOutcome) -> dict[str, Any]:
+    """Return what is recorded of an attempt that ended, as values of JSON."""
+    return {
+        "value": _shown(job.value.text),
+        "command": job.shown(),
+        "start": outcome.start,
+        "seconds": round(outcome.seconds, 3),
+        "status": outcome.status,
+        "samples": outcome.samples,
+        "bytes": outcome.bytes,
+        "attempt": outcome.attempt,
+        "host": outcome.host,
+    }
 
 
 def identity(job: ValueJob) -> bytes:

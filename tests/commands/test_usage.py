@@ -227,7 +227,6 @@ cat in.tar --keys-from empty => empty: no key found
 cat in.tar --keys-from table.tsv:x => table.tsv: no column 'x'
 cat in.tar --keys-from table.parquet => table.parquet: not a list of keys, TSV, CSV or JSON lines
 cat in.tar --keys-from list.gz => list.gz: not a list of keys, TSV, CSV or JSON lines
-cat in.tar --report - -> --report -: stdout is for data
 cat in.tar --keys-from bad.jsonl:id => bad.jsonl:2: bad JSON: Expecting ':' delimiter at column 1
 cat in.tar -s 1G -> -s 1G: a whole number is needed
 cat in.tar -s ² -> -s ²: a whole number is needed
