@@ -122,7 +122,12 @@ class OrderingPasses:
         batches = list(self.division.batches(len(self.locations)))
         draw = 0 if self.ordering.order.key is None else max(16, min(1000, DRAWN // len(batches)))
         items = (ScanItem(self.locations[batch.start : batch.stop], draw) for batch in batches)
-        for scan in self._pass("scan", scan_inputs, items):
+        for scan in self.reports.draw(
+            "scanning",
+            self._pass("scan", scan_inputs, items),
+            lambda: sum(figures.bytes for figures in self.inputs),
+            lambda: sum(figures.samples for figures in self.inputs),
+        ):
             self.scans.append(scan)
             self.inputs += scan.inputs
 
@@ -151,7 +156,10 @@ class OrderingPasses:
                     self._limits is not None and self._limits.size is not None and self._limits.rule == "content",
                 )
 
-        for group in self._pass("scatter", scatter_group, items()):
+        sums, size = self.outcome.sums, sum(figures.bytes for figures in self.inputs)
+        for group in self.reports.draw(
+            "scattering", self._pass("scatter", scatter_group, items()), lambda: sums.size, lambda: sums.samples, size
+        ):
             self.groups.append(group)
             self.outcome.sums.merge(group.sums)
             self.strays.merge(group.strays)
@@ -161,7 +169,13 @@ class OrderingPasses:
         joins, limits = self.ordering.joins, self._limits
         weights = joins or (limits is not None and limits.size is not None)
         items = (OrderItem(span, group_table, joins, weights) for span in range(self.span_count))
-        for figures in self._pass("order", order_span, items):
+        for figures in self.reports.draw(
+            "ordering",
+            self._pass("order", order_span, items),
+            lambda: sum(span.bytes for span in self.spans),
+            lambda: sum(span.records for span in self.spans),
+            self.outcome.sums.size,
+        ):
             self.spans.append(figures)
         records = sum(span.records for span in self.spans)
         if records != self.outcome.sums.samples or sum(span.bytes for span in self.spans) != self.outcome.sums.size:

@@ -90,6 +90,30 @@ def test_the_bytes_of_one_archive(here: Path, name: str) -> None:
     assert tasks["write"] > 3
 
 
+class _Watched(Run):
+    """A run that records the name of each pass that shows progress, and the numbers at its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, int, int, int | None]] = []
+
+    def draw(self, doing: str, items: Any, position: Any, samples: Any, total: int | None = None) -> Any:
+        """Return the items."""
+        yield from items
+        self.seen.append((doing, position(), samples(), total))
+
+
+def test_passes_show_progress(here: Path) -> None:
+    """Each pass has a name, and ends with the samples and bytes of all inputs."""
+    inputs(8)
+    run, data = _Watched(), tarkit.open("in-*.tar").sort("cls")
+    write_by_tasks(data, "b.tar", run=run)
+    assert [doing for doing, *_ in run.seen] == ["scanning", "scattering", "ordering", "writing"]
+    (_, size, samples, _), *others = run.seen
+    assert samples == sum(1 for _ in tarkit.open("in-*.tar"))
+    assert [numbers for _, *numbers in others] == [[size, samples, size]] * 3
+
+
 @each_row("name,limits", [(name, limits) for name in ("shuffle", "key", "numbers") for limits in LIMITS])
 def test_the_bytes_of_shards(here: Path, name: str, limits: Limits) -> None:
     inputs(8)
