@@ -186,7 +186,7 @@ def test_the_client_is_killed(shared: Cluster, local: dict[str, bytes]) -> None:
     assert 0 < len(before) < 8
     Path("go").touch()
     ran = tarkit("each", "{0..7}", "-v", "--resume", "--dask", shared.address, *line)
-    assert f"({8 - len(before)} done, {len(before)} kept)" in said(ran)[-1]
+    assert f"8 jobs: {8 - len(before)} done, {len(before)} kept" in said(ran)[-1]
     assert outputs() == local
 
 
@@ -246,7 +246,7 @@ def test_retries(shared: Cluster, here: Path) -> None:
     """--job-retries counts failures; each attempt is in the journal."""
     line = ["--", "bash", "-c", "echo x >> tries; [ $(wc -l < tries) = 3 ]"]
     ran = tarkit("each", "v", "-v", "--dask", shared.address, "--job-retries", "3", "--journal", "j", *line)
-    assert "1 job (1 done, 2 retried)" in said(ran)[-1]
+    assert "1 job: 1 done, 2 retried" in said(ran)[-1]
     assert [(each["attempt"], each["status"]) for each in records()] == [(1, 1), (2, 1), (3, 0)]
 
 
