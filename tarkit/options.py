@@ -26,6 +26,9 @@ Role = Literal["", "output", "side", "file", "column", "inputs", "function", "ma
 """What a value names. Files that are written: an output, or a file besides it (`side`). What is read: a file; a file or
 `FILE:COLUMN`; inputs; a function of Python; a map, which is a file or JSON."""
 
+Names = Literal["fields", "values", "where"]
+"""What a value names in the data: fields; fields, paths into JSON and sizes; an expression of these."""
+
 _NONE = re.compile(r"\b(None|Any)\b")  # in the type of an option that may be None
 
 
@@ -42,7 +45,7 @@ class OptionRow:
         default: that of its value. A bool makes the option a flag, which gives the other one.
         required: whether the command line must have it.
         type: int or float, for any such number; or a function that reads another word for one, and raises Usage.
-        complete: returns the words to which a shell may complete a word.
+        complete: returns the words to which a shell may complete a word; or which names of the data it takes.
         many: it may be given several times; so it is with the default ().
         words: with `many`, whether values are words; Python may give something else otherwise.
         split: on the command line a value is a list of words, which blanks or commas separate.
@@ -69,7 +72,7 @@ class OptionRow:
         split: bool = False,
         required: bool = False,
         type: Callable[[str], Any] | None = None,
-        complete: Callable[..., Any] | None = None,
+        complete: Callable[..., Any] | Names | None = None,
         at_least: int | None = None,
         hint: str | None = None,
         seconds: bool = False,

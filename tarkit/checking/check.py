@@ -142,6 +142,7 @@ class CheckOptions(Options):
     require: str | Iterable[str] = row(
         "Checks",
         "--require",
+        complete="fields",
         default=(),
         split=True,
         parse=split_names,

@@ -100,8 +100,12 @@ class Commands(click.Group):
         """Run a command line and exit. click's own `main` would turn EOFError and EPIPE into messages of its own."""
         name = prog_name or "tarkit"
         if instruction := os.environ.get("_TARKIT_COMPLETE"):
-            from click.shell_completion import shell_complete
+            from click.shell_completion import add_completion_class, shell_complete
 
+            from tarkit.cli.complete import SHELLS
+
+            for shell in SHELLS:
+                add_completion_class(shell)
             sys.exit(shell_complete(self, {}, name, "_TARKIT_COMPLETE", instruction))
         sys.exit(guarded(self._run, name, list(sys.argv[1:] if args is None else args)))
 

@@ -124,7 +124,7 @@ class Option(click.Option):
             help=help,
             metavar=metavar,
             required=row.required,
-            shell_complete=row.complete,
+            shell_complete=row.complete if callable(row.complete) else None,
             **settings,
         )
 
@@ -196,6 +196,10 @@ class Word(click.types.StringParamType):
 
         if self.row is not None and self.row.choices:
             return [CompletionItem(word) for word in self.row.choices if word.startswith(incomplete)]
+        if self.row is not None and isinstance(self.row.complete, str):
+            from tarkit.cli.complete import complete_names
+
+            return complete_names(ctx, self.row.complete, incomplete)
         return [CompletionItem(incomplete, type="file")]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from shlex import quote
+from typing import Any
 
 import click
 
@@ -43,8 +44,14 @@ target = options.group(
 )
 
 
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    from tarkit.cli.complete import complete_key
+
+    return complete_key(ctx, param, incomplete)
+
+
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
-@click.argument("words", nargs=-1, cls=InputArgument, metavar="KEY[.FIELD] [INPUT]...")
+@click.argument("words", nargs=-1, cls=InputArgument, metavar="KEY[.FIELD] [INPUT]...", shell_complete=_complete)
 @options.FILES_FROM
 @options.FROM
 @options.NULL
@@ -53,6 +60,7 @@ target = options.group(
     "Field",
     "-f",
     "--field",
+    complete="fields",
     metavar="F1,F2",
     help="F1, else F2, of the first sample that has one.",
     more="Without KEY: all words are inputs.",

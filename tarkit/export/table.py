@@ -52,6 +52,7 @@ class TableOptions(Options):
         "-f",
         "--fields",
         "--field",
+        complete="values",
         many=True,
         metavar="COLUMNS",
         help="Columns: 'cls json.label size.jpg'.",

@@ -31,6 +31,7 @@ class SelectOptions(Options):
     where: str | None = row(
         "Select",
         "--where",
+        complete="where",
         metavar="EXPR",
         help="Only samples for which EXPR is true.",
         more="It compares fields, as in 'cls == 3 and json.width > 512' or 'size.jpg > 10000'.",
@@ -74,9 +75,16 @@ class SelectOptions(Options):
 class ChangeOptions(Options):
     """Which fields, where others are chosen in another way."""
 
-    drop: tuple[str, ...] = row("Fields", "--drop", default=(), metavar="GLOB", help="Drop fields that match GLOB.")
+    drop: tuple[str, ...] = row(
+        "Fields", "--drop", default=(), complete="fields", metavar="GLOB", help="Drop fields that match GLOB."
+    )
     require: tuple[str, ...] = row(
-        "Fields", "--require", default=(), metavar="F1,F2", help="Fields that must exist; a|b is either."
+        "Fields",
+        "--require",
+        default=(),
+        complete="fields",
+        metavar="F1,F2",
+        help="Fields that must exist; a|b is either.",
     )
     on_missing: OnMissing = row(
         "Fields",
@@ -121,6 +129,7 @@ class FieldOptions(ChangeOptions):
         "--fields",
         "--field",
         default=(),
+        complete="fields",
         metavar="FIELDS",
         help="Only these, in this order: 'png new:old1,old2'.",
         more="A field that differs from its name here only in case gets this name.",

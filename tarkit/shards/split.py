@@ -119,11 +119,12 @@ class SplitOptions(SeriesOptions):
         more="If REGEX has a group, keys in which it matched the same text.",
     )
     group_field: str | None = row(
-        "Parts", "--group-field", metavar="FIELD", help="Keep samples with equal FIELD together."
+        "Parts", "--group-field", complete="values", metavar="FIELD", help="Keep samples with equal FIELD together."
     )
     stratify: str | None = row(
         "Parts",
         "--stratify",
+        complete="values",
         metavar="FIELD",
         help="Give each part its share of each value of FIELD.",
         more="FIELD is a class, as in cls or json.label. Samples are dealt in order, without a hash.",

@@ -148,6 +148,7 @@ class SortOptions(Options):
         "--sort-field",
         "--sortfield",
         "--by",
+        complete="values",
         many=True,
         split=True,
         default="__key__",

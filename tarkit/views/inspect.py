@@ -161,7 +161,9 @@ class StatsOptions(Options):
     total: bool = row("Output", "--total", default=False, help="Print only the number of samples.")
     json: bool = row("Output", "--json", default=False, help="Print everything as one JSON object.")
     html: str | None = file_row("Output", "--html", "Write one self-contained page to FILE instead.")
-    by: str | None = row("Stats", "--by", metavar="FIELD", help="Count classes too: the values of cls, or json.label.")
+    by: str | None = row(
+        "Stats", "--by", complete="values", metavar="FIELD", help="Count classes too: the values of cls, or json.label."
+    )
     classes: ClassNames = _classes_row("Stats")
     world: int | None = row(
         "Stats", "--world", at_least=1, metavar="W", help="Samples that each of W training nodes would get."
@@ -207,7 +209,9 @@ class ShowOptions(Options):
         role="side",
         help="Write a page with pictures, search and histograms to FILE.",
     )
-    by: str | None = row("Show", "--by", metavar="FIELD", help="The class, for --html and --images: cls, json.label.")
+    by: str | None = row(
+        "Show", "--by", complete="values", metavar="FIELD", help="The class, for --html and --images: cls, json.label."
+    )
     classes: str | None = _classes_row("Show")
 
     def check(self) -> None:

@@ -21,7 +21,7 @@ import click
 import pytest
 
 from tarkit import __version__, errors
-from tarkit.cli import app
+from tarkit.cli import app, complete
 from tarkit.cli.app import COMMANDS, group
 from tarkit.cli.command import FIRST, LAST, Command, Option, sections
 from tarkit.errors import (
@@ -491,8 +491,9 @@ def test_tmpdir_before_and_after(call: Call) -> None:
 
 
 @pytest.fixture
-def path(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return an environment with this `tarkit`, for shells without their own settings."""
+def path(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Return an environment with this `tarkit`, for shells without their own settings; it may take its time."""
+    monkeypatch.setattr(complete, "LIMIT", PATIENT)
     (tmp_path / "archive-one.tar").touch()
     path = f"{served(tmp_path_factory.getbasetemp())}:{os.environ['PATH']}"
     return {"PATH": path, "HOME": str(tmp_path), "TERM": "dumb", "LC_ALL": "C"}
@@ -511,11 +512,17 @@ def test_scripts(shell: str, mark: str, call: Call) -> None:
 
 WORDS = [("tarkit sp", "split"), ("tarkit cat --shard-s", "--shard-slice"), ("tarkit split --size-rule c", "content")]
 FILES = [("tarkit cat arch", "archive-one.tar"), ("tarkit cat -o arch", "archive-one.tar")]
+DATA = [
+    ("tarkit cat a.tar -f t", "txt"),
+    ("tarkit sort a.tar -s t", "txt"),
+    ('tarkit cat a.tar --where "has.t', "has.txt"),
+    ("tarkit get a.", "a.txt"),
+]
 
 
 def test_fish(path: dict[str, str]) -> None:
     """fish offers the expected completions when queried."""
-    lines = "; ".join(f"complete -C '{line}'; echo --" for line, _ in WORDS + FILES)
+    lines = "; ".join(f"complete -C '{line}'; echo --" for line, _ in WORDS + FILES + DATA)
     done = subprocess.run(
         [program("fish"), "-c", f"tarkit completion fish | source; {lines}"],
         env=path,
@@ -524,7 +531,7 @@ def test_fish(path: dict[str, str]) -> None:
         check=True,
     )
     offers = [[line.split("\t")[0] for line in each.splitlines()] for each in done.stdout.split("--\n")]
-    for (line, expected), offered in zip(WORDS + FILES, offers, strict=False):
+    for (line, expected), offered in zip(WORDS + FILES + DATA, offers, strict=False):
         assert expected in offered, line
 
 
@@ -572,7 +579,7 @@ def test_shells(shell: list[str], start: str, path: dict[str, str]) -> None:
     terminal = Terminal(shell, path)
     try:
         terminal.type(f'{start}; eval "$(tarkit completion {shell[0]})"; echo rea""dy\n', "ready\r\n")
-        for line, expected in WORDS + FILES:
+        for line, expected in WORDS + FILES + DATA:
             shown = terminal.type(f"{line}\t", expected)
             assert expected in shown, line
             terminal.type("\x15", "")
