@@ -1,4 +1,4 @@
-"""The pictures of the benchmark, as SVG, by matplotlib."""
+"""The pictures of the benchmark, as SVG, by matplotlib: narrow, so that they can be read on a telephone as they are."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ COLOURS = {
     "loose files": "#6e7781",
     "loose objects": "#b7bdc4",
 }
+WIDTH = 4.4  # inches
 
 
 def plot_ratios(rows: Sequence[Row], path: Path) -> None:
@@ -25,52 +26,58 @@ def plot_ratios(rows: Sequence[Row], path: Path) -> None:
         if row.by in ("cpu", "wall")
     ]
     shown = [(row, aims) for row, aims in shown if aims]
-    figure, axes = _axes((8, 1 + 0.3 * len(shown)))
+    figure, axes = _axes(len(shown), 0.46)
     for place, (row, aims) in enumerate(shown):
+        _title(axes, place, f"{row.name}  /  {next(iter(aims.values())).peer}")
         figures = row.medians()
         for who, aim in aims.items():
-            at, ratio = place + (0.2 if who == PURE else -0.2), figures[who] / figures[aim.peer]
+            at, ratio = place + (0.28 if who == PURE else 0), figures[who] / figures[aim.peer]
             goal = aim.within or 1 / aim.faster
-            axes.barh(at, ratio - 1, 0.36, left=1, color=COLOURS[who], label="fast" if who == TARKIT else "pure")
-            axes.text(1.05 * max(ratio, goal, 1), at, f"{ratio:.2g}", fontsize=6, verticalalignment="center")
-            axes.plot([goal, goal], [at - 0.2, at + 0.2], color="#cf222e", linewidth=1.5, label="aim")
-    names = [f"{row.name}  /  {next(iter(aims.values())).peer}" for row, aims in shown]
-    axes.set_yticks(range(len(shown)), names, fontsize=7)
-    axes.invert_yaxis()
-    axes.margins(y=0.01)
-    axes.set_xscale("log")
+            axes.barh(at, ratio - 1, 0.26, left=1, color=COLOURS[who], label="fast" if who == TARKIT else "pure")
+            axes.text(1.05 * max(ratio, goal, 1), at, f"{ratio:.2g}", fontsize=7, verticalalignment="center")
+            axes.plot([goal, goal], [at - 0.15, at + 0.15], color="#cf222e", linewidth=1.5, label="aim")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.axvline(1, color="#6e7781", linewidth=0.8)
-    axes.set_xlabel("time of tarkit / time of the other (CPU or wall, as in the table); less is better", fontsize=8)
+    axes.set_xlabel("time of tarkit / time of the other\n(CPU or wall, as in the table); less is better", fontsize=8)
     _save(figure, axes, path)
 
 
 def plot_rates(rows: Sequence[Row], samples: int, path: Path) -> None:
     """Draw the samples a second of each candidate: a group of bars for each row."""
-    figure, axes = _axes((8, 3.6))
+    figure, axes = _axes(len(rows), 0.62)
     for place, row in enumerate(rows):
+        _title(axes, place, row.name)
         for bar, (who, seconds) in enumerate(row.medians().items()):
             rate = samples / seconds
-            drawn = axes.bar(place + 0.28 * (bar - 1), rate, 0.26, color=COLOURS[who], label=who)
-            axes.bar_label(drawn, [f"{rate:,.0f}"], fontsize=6, rotation=90, padding=2)
-    axes.set_xticks(range(len(rows)), [row.name.replace(", ", "\n") for row in rows], fontsize=7)
-    axes.set_ylabel("samples a second")
-    axes.set_yscale("log")
+            drawn = axes.barh(place + 0.2 * bar, rate, 0.18, color=COLOURS[who], label=who)
+            axes.bar_label(drawn, [f"{rate:,.0f}"], fontsize=7, padding=2)
+    axes.set_xlabel("samples a second; more is better", fontsize=8)
+    axes.margins(x=0.12)
     _save(figure, axes, path)
 
 
-def _axes(size: tuple[float, float]) -> tuple[Any, Any]:
+def _axes(rows: int, height: float) -> tuple[Any, Any]:
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "tarkit"
     from matplotlib import pyplot
 
-    return pyplot.subplots(figsize=size, layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(WIDTH, 1 + height * rows), layout="constrained")
+    axes.set_xscale("log")
+    axes.set_yticks([])
+    axes.set_ylim(rows - 0.4, -0.6)
+    axes.tick_params(labelsize=8)
+    return figure, axes
+
+
+def _title(axes: Any, place: int, name: str) -> None:
+    """Write the name of a row above its bars, from the left edge of the picture on."""
+    axes.text(0, place - 0.22, name, fontsize=8, transform=axes.get_yaxis_transform(), verticalalignment="bottom")
 
 
 def _save(figure: Any, axes: Any, path: Path) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
     handles = {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles, ncols=4, frameon=False, loc="outside upper center")
+    figure.legend(handles.values(), handles, ncols=3, frameon=False, loc="outside upper center", fontsize=8)
     figure.savefig(path, metadata={"Date": None})
