@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Iterable, Iterator
 
 from tarkit.errors import Usage
@@ -33,9 +35,9 @@ tsv x.tar -f 'cls json.width' -o x.tsv  # a table; .csv, .jsonl, .parquet are ot
 get a/17.jpg x.tar -o 17.jpg  # one field of a sample
     read open field lookup pick tarfirst
 extract x.tar -C files  # unpack all samples
-    unpack untar unzip expand explode x xf xvf xzf -x
+    unpack untar unzip expand explode x xf xvf xzf -x --extract
 shard pictures/ -c 1000 -o 'p-%06d.tar'  # pack a directory
-    pack tar zip make build archive write add new init ingest prepare c cf cvf czf -c ishard
+    pack tar zip make build archive write add new init ingest prepare c cf cvf czf -c --create ishard
 create table.csv --format csv -o new.tar  # pack what a table or a recipe lists
     import load from-csv from-parquet tsv2tar lines2tar
 cat x.tar y.tar -o both.tar  # one archive after the other
@@ -101,8 +103,11 @@ def table() -> Iterator[tuple[str, list[str]]]:
 
 def answer(word: str) -> str | None:
     """Return the hint for a word that is no command, or for an option of tar; None for any other word."""
-    word = word.lower().replace("_", "-")
-    return next((f"tarkit {line}" for line, words in table() if word in words), None)
+    if os.path.isfile(word):
+        return f"tarkit show {shlex.quote(word)}  # what is in it"
+    known = word.lower().replace("_", "-")
+    names = (known, known.removeprefix("--"))
+    return next((f"tarkit {line}" for line, words in table() if not {*names}.isdisjoint(words)), None)
 
 
 def no_command(name: str, commands: Iterable[str]) -> Usage:

@@ -13,13 +13,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tarkit.arguments import check_text
-from tarkit.errors import Usage, spell
+from tarkit.errors import Usage, show, spell
 from tarkit.options import Options, row
 from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.rows import file_row, processes_row
 from tarkit.pipeline.run import Run
 from tarkit.problems import Policy
+from tarkit.samples.names import near_field
 from tarkit.samples.sample import TarSample, singly
 from tarkit.sizes import plural
 from tarkit.streams.location import Location
@@ -252,7 +253,8 @@ def count_dataset(data: Chain, run: Run, options: StatsOptions) -> Stats:
     stats = Stats(shards, balance, shares, data.selected)
     run.samples, run.shards, run.bytes, run.dropped = stats.samples, len(shards), stats.bytes, stats.dropped
     if balance is not None and run.samples and not balance.classes.counts:
-        run.warn(f"no sample has {by!r}")
+        near = near_field(tuple(map(os.fsencode, stats.fields)), os.fsencode(by or ""))
+        run.warn(f"no sample has {by!r}" + (f"; did you mean {show(near)}?" if near else ""))
     return stats
 
 

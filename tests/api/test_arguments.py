@@ -516,7 +516,7 @@ def test_nothing_is_left(data: tarkit.Dataset) -> None:
     data.map(fail, on_error="skip").write("d.tar")
     assert said[-1] == "nothing is left of 10 samples: all failed"
     assert data.stats(by="class").missing == 10
-    assert said[-1] == "no sample has 'class'"
+    assert said[-1] == "no sample has 'class'; did you mean 'cls'?"
     said.clear()
     data.map(lambda sample: None if sample.key < "05" else sample).write("e.tar")
     assert not said

@@ -325,7 +325,7 @@ def test_by_what_is_not_there(run: Run, archive: Archive) -> None:
     """A field that no sample has is a warning; one that is not text is an error that can be allowed."""
     name = archive({"a.cls": b"1", "a.jpg": b"\xff\xd8\xff"})
     ran = run("stats", name, "--by", "clss")
-    assert ran.lines == ["tarkit: warning: no sample has 'clss'"]
+    assert ran.lines == ["tarkit: warning: no sample has 'clss'; did you mean 'cls'?"]
     assert "[bad-field]" in run("stats", name, "--by", "jpg", exit=1).stderr
     assert told(run, name, "--by", "jpg", "--allow", "bad-field")["by"] == {"field": "jpg", "classes": [], "missing": 1}
 
