@@ -99,6 +99,20 @@ PROBLEMS: dict[str, ProblemKind] = {
         "drops the sample",
         "pack the files again without hard links: tar --hard-dereference",
     ),
+    "changed-source": ProblemKind(
+        "error",
+        "a view names a range that is not one whole sample of its archive, which has changed since",
+        "drops the sample",
+        "drops the sample",
+        "make the view again: tarkit cat SHARDS -o NAME.view.parquet",
+    ),
+    "foreign-source": ProblemKind(
+        "error",
+        "a view at a URL names an archive that is not below its own directory",
+        "reads it",
+        "ends the run",
+        "--allow foreign-source if the view is trusted",
+    ),
     "missing-field": ProblemKind(
         "error",
         "a sample lacks a required field",

@@ -210,13 +210,14 @@ def add_sparse(out: tarfile.TarFile, info: tarfile.TarInfo, content: bytes, draw
 class Chain:
     """A chain that is drawn with `seed`, in a directory of its own.
 
-    `processes` is the share of steps that start processes.
+    `processes` is the share of steps that start processes. With `views` files are read by views of them.
     """
 
-    def __init__(self, seed: int, here: Path, processes: float = 0.03) -> None:
+    def __init__(self, seed: int, here: Path, processes: float = 0.03, views: bool = False) -> None:
         self.draw = random.Random(seed)
         self.here = here
         self.processes = processes
+        self.views = views
         self.words: list[str] = []
         self._writers: list[subprocess.Popen[bytes]] = []
         self.steps: list[Callable[[Data], Data]] = []
@@ -317,6 +318,8 @@ class Chain:
         if self.damaged and len(items) > 2:
             data, items = damage(draw, data, items)
         how = draw.choices(kinds, (10, 2, 1, 1, 1.5, 0.5, 0.3))[0]
+        if self.views and how == "file" and not any("\udcff" in item.key for item in items):  # keys of views are UTF-8
+            how = "view"
         path = self.here / f"{stem}.tar{how if how in CODECS else ''}"
         path.write_bytes(CODECS[how](data) if how in CODECS else data)
         opened: dict[str, Callable[[], Any]] = {
@@ -324,10 +327,18 @@ class Chain:
             "raw": lambda: Unseekable(data, random.Random(1)),
             "fifo": lambda: self._fifo(self.here / f"{stem}-{next(self.number)}", path),
             "command": lambda: f"pipe:cat {path}",
+            "view": lambda: self._view(path),
         }
         self.words.append(f"{how}{'-odd' * self.odd}({len(items)})")
         named = how == "file" or how in CODECS
         return Shard(path, [replace(item, stem=stem) for item in items], opened.get(how, lambda: path), named)
+
+    def _view(self, path: Path) -> Path:
+        """Return a view of all samples of an archive."""
+        view = self.here / f"{path.name}-{next(self.number)}.view.parquet"
+        allow = ("trailing-data", "duplicate-entry", "scattered-sample")
+        tarkit.open(path, skip=SKIPPED, allow=allow, on_problem=lambda text: None).write(view)
+        return view
 
     def _origin(self) -> tuple[list[Item], Callable[[], Data]]:
         draw, shards = self.draw, self.shards

@@ -238,7 +238,7 @@ EDGE = {
     "subprocess": lambda name: name == "tarkit.streams.command",
     "tempfile": lambda name: name == "tarkit.streams.tempfile",
     "yaml": lambda name: name in ("tarkit.mixing.spec", "tarkit.export.writer"),
-    "pyarrow": lambda name: name == "tarkit.export.parquet",
+    "pyarrow": lambda name: name == "tarkit.tables.parquet",
     "urllib3": lambda name: name in ("tarkit.stores.http", "tarkit.stores.hub", "tarkit.stores.ais"),
     "soundfile": lambda name: name == "tarkit.media.coding_sound",
     "fsspec": lambda name: name == "tarkit.stores.other",

@@ -17,7 +17,7 @@ from tests.conftest import Archive, Piped, Run
 DEFAULTS = {
     "error": """
         truncated zero-filled no-end-marker bad-header bad-data trailing-data scattered-sample joined-sample
-        duplicate-entry unmovable-entry missing-field bad-field sparse-entry
+        duplicate-entry unmovable-entry changed-source foreign-source missing-field bad-field sparse-entry
     """,
     "warning": """
         repeated-key unsafe-name

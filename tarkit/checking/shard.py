@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from struct import Struct
 
 from tarkit.checking.digest import ContentHash
@@ -11,8 +12,9 @@ from tarkit.checking.fieldsets import LISTED, FieldSet, FieldSets
 from tarkit.checking.findings import GATHERS, GLOBAL_REPAIR, Finding, ShardReport
 from tarkit.checking.survey import Damage, Survey
 from tarkit.checking.targets import ReaderRules, has_times, read_as
-from tarkit.errors import TarkitError, Usage, show
-from tarkit.problems import PROBLEMS
+from tarkit.errors import Problem, TarkitError, Usage, show
+from tarkit.pipeline.view_reader import ViewReader
+from tarkit.problems import PROBLEMS, Action, Policy
 from tarkit.samples.checks import (
     GLOBAL,
     describe_duplicate,
@@ -23,12 +25,12 @@ from tarkit.samples.checks import (
     scattered_hint,
     sets_attributes,
 )
-from tarkit.samples.dataset import open_source
+from tarkit.samples.dataset import InputReader, open_source
 from tarkit.samples.names import composed, form_words
-from tarkit.samples.sample import KEYLESS, Recent, is_safe, key_of
+from tarkit.samples.sample import KEYLESS, Recent, is_safe, key_of, singly
 from tarkit.sizes import plural
 from tarkit.spill.multimap import Multimap
-from tarkit.streams.location import Location
+from tarkit.streams.location import Location, is_view
 from tarkit.streams.source import Source
 from tarkit.streams.text import sum_file
 from tarkit.tar import block
@@ -289,8 +291,62 @@ def check_shard(location: Location, index: int, checks: OptionalChecks) -> Itera
         Usage: the input is a terminal.
         OSError: a temporary file cannot be written.
     """
+    if is_view(location) and not checks.contents and checks.target is None:
+        yield from check_view(location, checks)
+        return
     stream = checks.contents and location.kind == "url"  # each byte is read
-    return check_source(location, index, checks, lambda: open_source(location, tmpdir=checks.tmpdir, stream=stream))
+    opened = partial(open_source, location, tmpdir=checks.tmpdir, stream=stream)
+    yield from check_source(location, index, checks, opened)
+
+
+class _Findings(Policy):
+    """Takes the problems of samples as findings, and leaves these samples out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.findings: list[Finding] = []
+
+    def apply(self, problem: Problem) -> Action:
+        finding = Finding(
+            problem.name, problem.archive, problem.offset, None, problem.detail or "", "error", problem.hint
+        )
+        self.findings.append(finding)
+        return "drop"
+
+
+def check_view(location: Location, checks: OptionalChecks) -> Iterator[Item]:
+    """Yield the findings in the rows of a view, by the headers of its archives; the report last."""
+    report, policy, sets = ShardReport(location.name), _Findings(), FieldSets(location.name)
+    try:
+        view = ViewReader(location, InputReader((location,), policy, checks.tmpdir, contents=False))
+        for sample in singly(view.batches()):
+            key = sample.key or b""
+            names = tuple(entry.name[len(key) + 1 :] for entry in sample.entries if key_of(entry) is not None)
+            fields = sets.of(names, sample.start, key)
+            yield from policy.findings
+            policy.findings.clear()
+            report.samples += 1
+            report.entries += len(sample.raw)
+            report.size += sample.size
+            report.first, report.last = report.first or key, key
+            for wanted in fields.lacks(checks.require):
+                detail = (
+                    f"{show(key)} has no field {' or '.join(map(show, wanted))}, it has {', '.join(map(show, names))}"
+                )
+                yield Finding("missing-field", location.name, None, key, detail, "error")
+            if checks.keys:
+                yield [(key, sample.start, b"")]
+        yield from policy.findings
+        view.unchanged()
+        view.close()
+        if checks.digest:
+            report.sha256, report.stored = sum_file(location.kind, location.text, location.options)
+    except TarkitError as error:
+        yield from policy.findings
+        report.readable = False
+        detail = str(error).removeprefix(f"{location.name}: ")
+        yield Finding("unreadable-shard", location.name, None, None, detail, "error", error.hint)
+    yield report
 
 
 def check_source(

@@ -13,7 +13,7 @@ from tarkit.pipeline.steps import Change, SampleFilter, Step
 from tarkit.problems import Policy
 from tarkit.sorting.keys import SortKey
 from tarkit.sorting.order import Order
-from tarkit.streams.location import portable_location
+from tarkit.streams.location import portable_location, refuse_views
 
 BLOCK_SIZE = 16_000_000
 """Bytes of a block that one task reads of the file of a group, about: a request for less costs more than its bytes."""
@@ -167,6 +167,7 @@ def _not_there(message: str) -> Usage:
 
 def _portable(origin: Archives) -> Archives:
     """Return the inputs as workers find them. Raises Usage for those that are of this process alone."""
+    refuse_views(origin.locations, spell("dask"))
     names: set[str] = set()
     locations = []
     for location in origin.locations:

@@ -2,48 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from tarkit.errors import TarkitError, load_library, show, spell
+from tarkit.errors import TarkitError, show, spell
 from tarkit.export.columns import MISSING, Column, Row
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, parse_file
+from tarkit.tables.parquet import PyarrowFile, load_pyarrow
 
 GROUP_ROWS, GROUP_BYTES = 8192, 16 << 20  # limits of a row group
-
-
-def load_pyarrow(purpose: str) -> tuple[Any, Any]:
-    """Return the libraries pyarrow and pyarrow.parquet, which `purpose` needs. Raises MissingLibrary."""
-    pyarrow = load_library("pyarrow", purpose, "pyarrow", "parquet")
-    return pyarrow, load_library("pyarrow.parquet", purpose, "pyarrow", "parquet")
-
-
-class PyarrowFile(io.RawIOBase):
-    """A file object for pyarrow, whose bytes are taken out while it is written."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._position = 0
-
-    def write(self, data: Any) -> int:
-        self._pieces.append(bytes(data))
-        self._position += len(self._pieces[-1])
-        return len(self._pieces[-1])
-
-    def tell(self) -> int:
-        return self._position
-
-    def writable(self) -> bool:
-        return True
-
-    def take(self) -> bytes:
-        """Return the bytes written since the last call."""
-        pieces, self._pieces = self._pieces, []
-        return b"".join(pieces)
 
 
 def parquet_pieces(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:

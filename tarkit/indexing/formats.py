@@ -18,13 +18,13 @@ from itertools import groupby
 from typing import Any, BinaryIO, ClassVar, NamedTuple
 
 from tarkit.errors import Unsupported, show
-from tarkit.export.parquet import PyarrowFile, load_pyarrow
 from tarkit.indexing.files import IndexFile
 from tarkit.samples.sample import split_name
 from tarkit.sizes import plural
 from tarkit.stores.schemes import scheme_of
 from tarkit.streams.sink import open_sink
 from tarkit.streams.tempfile import TemporaryFile
+from tarkit.tables.parquet import PyarrowFile, load_pyarrow
 from tarkit.tables.recipe import MalformedRow
 from tarkit.tables.tsv import escape_tsv, unescape_tsv
 from tarkit.tar import block

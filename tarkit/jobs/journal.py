@@ -34,7 +34,7 @@ from tarkit.redaction import hide_secrets
 from tarkit.stores.connect import head_object, list_objects
 from tarkit.stores.schemes import public_name, refuse_url, scheme_of
 from tarkit.stores.store import StoreOptions
-from tarkit.streams.location import Location
+from tarkit.streams.location import Location, is_view
 
 FileStates = dict[str, "str | None"]
 """Files and objects by name, each with what tells that it has changed; None for one that does not exist."""
@@ -104,6 +104,10 @@ def location_states(locations: Iterable[Location], options: StoreOptions | None)
     for location in locations:
         if location.kind == "stdin":
             continue
+        if is_view(location):
+            from tarkit.pipeline.view_rows import with_archives
+
+            states |= location_states(with_archives([location])[1:], options)
         has_state = location.kind in ("path", "url")
         _add(states, location.text, fingerprint(location.text, location.options or options) if has_state else UNKNOWN)
     return _short(states)

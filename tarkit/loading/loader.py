@@ -15,6 +15,7 @@ from tarkit.loading.identity import ShardFiles, find_changed, parse_marks
 from tarkit.loading.settings import LoaderOptions, LoaderSettings
 from tarkit.loading.state import Progress
 from tarkit.sizes import plural
+from tarkit.streams.location import refuse_views
 
 if TYPE_CHECKING:
     from tarkit.pipeline.chain import Input
@@ -79,6 +80,7 @@ class Loader(Iterable[Any]):
             data = inputs
         else:
             data = open_dataset(inputs, storage_options=storage)
+        refuse_views(data.locations, "a loader")
         data = data if where is None else data.where(where)
         data = data if select is None else data.select(select)
         if decode is not None:
@@ -128,7 +130,7 @@ class Loader(Iterable[Any]):
         place, shards, settings = self._find_place(), self._shards, self._settings
         if self._loaded is not None and self._loaded_for != place:
             words = "the position was loaded in another process, and is that of another worker"
-            raise Usage(words, "load that of each worker in it, as StatefulDataLoader of the package torchdata does")
+            raise Usage(words, "load that of each worker in it, as torchdata's StatefulDataLoader does")
         if shards.items < place.parts and not settings.resample and not settings.allow_idle:
             words = "sample" if settings.full else "shard"
             units = f"{plural(shards.items, words)} for {place.describe()}"

@@ -9,6 +9,7 @@ from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.stages import neighbours, without_strays
 from tarkit.problems import ONE_ARCHIVE
 from tarkit.samples.sample import SampleBatch, singly
+from tarkit.streams.location import is_view
 from tarkit.tar.writer import EntryWriter
 from tarkit.threads import codec_threads
 
@@ -34,6 +35,10 @@ def write_archive(
     Returns:
         The first and the last key, empty if there is no sample.
     """
+    if is_view(output.location):
+        from tarkit.pipeline.view_writer import write_view
+
+        return write_view(data, output, run)
     run.policy.strict |= ONE_ARCHIVE
     output = output._replace(threads=codec_threads())
     locations, whole = data.locations, data.unchanged

@@ -19,12 +19,12 @@ from tarkit.errors import Unsupported, Usage
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import Change, Flow, SampleFilter, Step
 from tarkit.problems import Policy
-from tarkit.samples.dataset import DatasetReader, InputReader
+from tarkit.samples.dataset import BatchSource, DatasetReader, InputReader
 from tarkit.samples.fields import Fields, common_directory
 from tarkit.samples.sample import SampleBatch
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.fileobjects import FileObjectInput, reader_of
-from tarkit.streams.location import Location, expand_inputs
+from tarkit.streams.location import Location, expand_inputs, is_view
 from tarkit.threads import codec_threads
 
 if TYPE_CHECKING:
@@ -109,12 +109,12 @@ class Archives:
     @property
     def whole(self) -> bool:
         """Whether all of their samples are read; those of text are made anew."""
-        return self.shard_slice is None and self.mode == "tar"
+        return self.shard_slice is None and self.mode == "tar" and not any(map(is_view, self.locations))
 
     @property
     def keys_may_repeat(self) -> bool:
         """Whether there are several archives: within one a key that comes back is found by its reader."""
-        return len(self.locations) > 1 and self.mode == "tar"
+        return (len(self.locations) > 1 or is_view(self.locations[0])) and self.mode == "tar"
 
     def open(self, run: Run, tmpdir: str | None, spool: bool) -> InputReader:
         """Begin to read for a run; see `Origin`."""
@@ -132,6 +132,7 @@ class Archives:
             prefetch=self.prefetch,
             spool=spool or self.spool,
             note=run.note,
+            open_view=_open_view,
         )
         reader.announce = lambda name: run.note(f"reading {name}") if reader.policy is run.policy else None
         self._kept = reader if self.spool else None
@@ -169,6 +170,14 @@ class Archives:
             location if location.file is None else location._replace(file=reader_of(location.file))
             for location in locations
         )
+
+
+def _open_view(location: Location, inputs: InputReader) -> BatchSource | None:
+    if not is_view(location):
+        return None
+    from tarkit.pipeline.view_reader import ViewReader
+
+    return ViewReader(location, inputs)
 
 
 def _stdin_offset() -> int:

@@ -22,7 +22,7 @@ from tarkit.streams.codecs import (
     parse_spec,
 )
 from tarkit.streams.fileobjects import FileObjectSink, object_name
-from tarkit.streams.location import Location, parse_output
+from tarkit.streams.location import Location, is_view, parse_output
 from tarkit.streams.sink import EncodedSink, Sink, open_sink
 from tarkit.streams.text import parse_file
 
@@ -339,7 +339,12 @@ def total_size(inputs: Sequence[Location]) -> int | None:
     """Return the size of all inputs in bytes if they are plain files, for the total of a progress bar."""
     total = 0
     for location in inputs:
-        if location.kind != "path" or codec_by_suffix(location.text) or message_format_by_suffix(location.text):
+        if (
+            location.kind != "path"
+            or is_view(location)
+            or codec_by_suffix(location.text)
+            or message_format_by_suffix(location.text)
+        ):
             return None
         try:
             total += os.stat(location.text).st_size

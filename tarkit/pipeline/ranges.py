@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, islice, repeat
 from operator import add, eq, itemgetter
@@ -9,7 +10,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, TypeGuard
 from weakref import WeakKeyDictionary
 
-from tarkit.samples.sample import SampleBatch, TarSample, key_of, singly
+from tarkit.errors import Unsupported
+from tarkit.problems import Policy
+from tarkit.samples.fields import parse_fields, with_names
+from tarkit.samples.sample import SampleBatch, TarSample, ViewRow, key_of, singly, split_name
 from tarkit.spill.records import SpilledList
 from tarkit.streams.ranges import AssembledSource, Held, HeldRange, JoinedSource, MovedRange
 from tarkit.streams.sink import Sink
@@ -25,14 +29,19 @@ if TYPE_CHECKING:
 
 Span = tuple[int, int]  # start and stop in the input
 Place = bytes
-"""Where a sample is. Of one range of a file of input: `SHORT` with 0, the file, start and length; then the key. Of any
-ranges: `LONG` with 1 and their number; for each the input, the file, where it began in the input, its offset in the
-file and its length; then the key."""
+"""Where a sample is. Of one range of a file of input: `SHORT` with the kind, the file, start and length; then the tail.
+Of any ranges: `LONG` with the kind and their number; for each the input, the file, where it began in the input, its
+offset in the file and its length; then the tail. The kind has the bits MANY and WITH_ROW. The tail is the key, after
+`ROW` if the sample is one of a view: the number of the rows that are read together, and of the row among them. Before
+them are the words of -f for its fields, after their length, if it is NAMED: its entries get new names."""
 
 SHORT = Struct(">BIQI")
 SHORT_LIMIT = 1 << 32
 """Bytes of a range that is too long for `SHORT`."""
 
+MANY, WITH_ROW, NAMED = 1, 2, 4
+ROW = Struct(">IQ")
+_WORDS = Struct(">I")  # the length of the fields of a sample whose entries have new names
 _LONG = Struct(">BI")
 _RANGE = Struct(">IIQQQ")
 _FIRST = Struct(">xI4xI")  # the number of ranges, and the file of the first
@@ -83,6 +92,65 @@ def spans_of(entries: Iterable[Entry]) -> list[Span]:
     return spans
 
 
+def origins_of(
+    source: Source, spans: Iterable[Span], entries: Iterable[Entry] | None = None
+) -> tuple[list[tuple[Source, int, int]], str | None] | None:
+    """Return the ranges of archives that entries came from, and their fields in the words of -f if they are renamed.
+
+    Args:
+        source: the source of the entries.
+        spans: their ranges in it.
+        entries: themselves, if they are known.
+
+    Returns:
+        None if an entry has new content, or a range cannot be told.
+
+    Raises:
+        Unsupported: two fields of one name, of which one is renamed.
+    """
+    ranges: list[tuple[Source, int, int]] = []
+    words: list[bytes] = []
+    renamed = False
+    for entry in entries if entries is not None else [each for span in spans for each in _entries(source, span)]:
+        origin = _origin_of(source, entry)
+        if origin is None or not stays(origin[0]):
+            return None
+        archive, before = origin
+        if ranges and ranges[-1][0] is archive and ranges[-1][2] == before.start:
+            ranges[-1] = archive, ranges[-1][1], before.stop
+        else:
+            ranges.append((archive, before.start, before.stop))
+        old, new = split_name(before.name), split_name(entry.name)
+        if old is not None and new is not None:
+            words.append(old[1] if old[1] == new[1] else b"%b:%b" % (new[1], old[1]))
+            renamed = renamed or old[1] != new[1]
+    if not ranges:
+        return None
+    if renamed and len(words) > len(set(words)):
+        raise Unsupported(f"{source.name}: a field is there twice, so a view cannot say how fields are renamed")
+    return ranges, os.fsdecode(b" ".join(words)) if renamed else None
+
+
+def _entries(source: Source, span: Span) -> list[Entry]:
+    return TarSample(None, source, None, *span).entries
+
+
+def _origin_of(source: Source, entry: Entry) -> tuple[Source, Entry] | None:
+    """Return the archive of an entry and the entry there, under the name that it has there."""
+    while isinstance(source, JoinedSource):
+        if isinstance(source, AssembledSource) and entry.start in source.origins:
+            origin = source.origins[entry.start]
+            if origin is None:
+                return None
+            source, entry = origin[0], Entry._make(origin[1])
+            continue
+        parts = list(source.within(entry.start, entry.stop))
+        if len(parts) != 1 or not isinstance(parts[0][0], Source):
+            return None
+        source, entry = parts[0][0], entry._replace(start=parts[0][1], stop=parts[0][2])
+    return source, entry
+
+
 def stays(source: Source) -> bool:
     """Return whether the bytes of a source can be read at any time and take no memory: those of files and objects."""
     return source.seekable and not isinstance(source, Held)
@@ -104,11 +172,13 @@ class RangeList:
     """The inputs and temporary files by number; converts samples to places and back.
 
     Bytes of sources that do not stay, such as streams, are copied to temporary space, and so are those of small samples
-    of objects; `stored` counts them.
+    of objects, if it `fetches` them; `stored` counts them. If it does not, samples with new names keep theirs, and
+    get these names when they are made again.
     """
 
-    def __init__(self, tmpdir: str | None) -> None:
+    def __init__(self, tmpdir: str | None, fetches: bool = True) -> None:
         self.tmpdir = tmpdir
+        self.fetches = fetches
         self.stored = 0
         self.files: list[Source | TemporaryFile] = []
         self._inputs: list[int] = []  # of each file, the number of the input; -1 of temporary files
@@ -118,20 +188,24 @@ class RangeList:
         self._input = 0  # the number of the current input
         self.here = 0  # and of its file, if it stays
         self._spool: tuple[TemporaryFile, EntryWriter, int] | None = None
+        self._rows: list[ViewRow] = []  # the first one of each group of rows
+        self._groups: dict[ViewRow, int] = {}  # their numbers
 
     def enter(self, source: Source) -> bool:
         """Set the source of the samples that follow, perhaps one of those before; return whether it is new."""
         if source is self._source:
             return False
-        self._source = source
-        origin = source.origin if isinstance(source, AssembledSource) else source
-        new = origin not in self._numbers
-        if new:
+        self._source, inputs = source, len(self._names)
+        self._input, self.here = self._number(source.origin if isinstance(source, AssembledSource) else source)
+        return len(self._names) > inputs
+
+    def _number(self, source: Source) -> tuple[int, int]:
+        """Return the numbers of an input and of its file; -1 if it does not stay."""
+        if source not in self._numbers:
             number = len(self._names)
-            self._names.append(origin.name)
-            self._numbers[origin] = number, self.add_file(origin, number) if stays(origin) else -1
-        self._input, self.here = self._numbers[origin]
-        return new
+            self._names.append(source.name)
+            self._numbers[source] = number, self.add_file(source, number) if stays(source) else -1
+        return self._numbers[source]
 
     def unchanged(self) -> None:
         """Raise TarkitError if a file was written to since it was opened: samples may have moved."""
@@ -145,19 +219,28 @@ class RangeList:
         self._inputs.append(number)
         return len(self.files) - 1
 
-    def keep(self, key: bytes | None, spans: Sequence[Span]) -> Place:
+    def keep(self, key: bytes | None, spans: Sequence[Span], row: ViewRow | None = None) -> Place:
         """Return the place of ranges of the current input; those of a source that does not stay are copied."""
         source, number = self._source, self._input
         assert source is not None
         if isinstance(source, AssembledSource) and stays(origin := unaltered(source)):
             spans = [(low, high) for span in spans for _, low, high in source.within(*span)]
             source = origin
+        if not self.fetches and isinstance(source, AssembledSource) and (named := origins_of(source, spans)):
+            parts, fields = named
+            kind, tail = self._tail(key, row)
+            words = fields.encode("utf-8", "surrogateescape") if fields is not None else b""
+            named_ranges = [self._range(*part) for part in parts]
+            if key is None:  # entries without a key have the names that they had
+                return _long(named_ranges, kind, tail)
+            return _long(named_ranges, kind | NAMED, _WORDS.pack(len(words)) + words + tail)
         spans = spans or [(0, 0)]  # a sample without fields
-        if stays(source) and not (is_object(source) and spans[-1][1] - spans[0][0] <= FETCHED):
+        if stays(source) and not (self.fetches and is_object(source) and spans[-1][1] - spans[0][0] <= FETCHED):
             start, stop = spans[0]
+            kind, tail = self._tail(key, row)
             if len(spans) == 1 and stop - start < SHORT_LIMIT:
-                return SHORT.pack(0, self.here, start, stop - start) + (key or b"")
-            return _long(((number, self.here, start, start, stop - start) for start, stop in spans), key)
+                return SHORT.pack(kind, self.here, start, stop - start) + tail
+            return _long(((number, self.here, start, start, stop - start) for start, stop in spans), kind, tail)
         _, writer, in_file = self._writer()
         ranges: list[Range] = []
         for start, stop in spans:
@@ -165,7 +248,7 @@ class RangeList:
             writer.append(source, start, stop)
             self.stored += stop - start
         writer.flush()
-        return _long(ranges, key)
+        return _long(ranges, *self._tail(key, row))
 
     def store(self, place: Place, blob: bytes) -> Place:
         """Write the bytes of a sample to temporary space, and return its place there. `flush` completes that."""
@@ -191,13 +274,45 @@ class RangeList:
         number, shift = self._input, base - sample.start
 
         def placed(key: bytes | None, spans: list[Span]) -> Place:
-            return _long(((number, in_file, start, start + shift, stop - start) for start, stop in spans), key)
+            return _long(
+                ((number, in_file, start, start + shift, stop - start) for start, stop in spans), 0, key or b""
+            )
 
         return (placed(None, strays) if strays else None), placed(sample.key, rest)
 
-    def in_memory(self, key: bytes, start: int, size: int) -> Place:
+    def place(self, key: bytes, parts: Sequence[tuple[Source, int, int]]) -> Place:
+        """Return the place of ranges of files or objects."""
+        ranges = [self._range(*part) for part in parts]
+        if len(ranges) == 1 and ranges[0][-1] < SHORT_LIMIT:
+            return SHORT.pack(0, ranges[0][1], ranges[0][2], ranges[0][-1]) + key
+        return _long(ranges, 0, key)
+
+    def _range(self, source: Source, start: int, stop: int) -> Range:
+        number, in_file = self._number(source)
+        return number, in_file, start, start, stop - start
+
+    def in_memory(self, key: bytes, start: int, size: int, row: ViewRow | None = None) -> Place:
         """Return a place without a file."""
-        return _long([(self._input, 0, start, 0, size)], key)
+        return _long([(self._input, 0, start, 0, size)], *self._tail(key, row))
+
+    def _tail(self, key: bytes | None, row: ViewRow | None) -> tuple[int, bytes]:
+        """Return the kind and the tail of a place of one range."""
+        if row is None:
+            return 0, key or b""
+        first = row.after(-row.number)
+        number = self._groups.get(first)
+        if number is None:
+            number = self._groups[first] = len(self._rows)
+            self._rows.append(first)
+        return WITH_ROW, ROW.pack(number, row.number) + (key or b"")
+
+    def row_of(self, place: Place) -> ViewRow | None:
+        """Return the row of the sample at a place; None if it is not one of a view."""
+        if not place[0] & WITH_ROW:
+            return None
+        group, number = ROW.unpack_from(place, _keyed(place) - ROW.size)
+        row: ViewRow = self._rows[group].after(number)
+        return row
 
     def moved(self, place: Place, file: int, offset: int) -> Place:
         """Return the place of a sample that was copied as one range to `offset` of the temporary file `file`.
@@ -205,12 +320,12 @@ class RangeList:
         A gathered sample keeps the position of its first entry.
         """
         number, _, start, _, _ = self.ranges(place)[0]
-        return _long([(number, file, start, offset, size_of(place))], key_in(place))
+        return _long([(number, file, start, offset, size_of(place))], place[0] & ~MANY, tail_of(place))
 
     def ranges(self, place: Place) -> list[Range]:
         """Return the ranges of a place."""
-        if place[0]:
-            return list(_RANGE.iter_unpack(place[_HEAD : _keyed(place)]))
+        if place[0] & MANY:
+            return list(_RANGE.iter_unpack(place[_HEAD : _tailed(place)]))
         _, file, start, size = SHORT.unpack_from(place)
         return [(self._inputs[file], file, start, start, size)]
 
@@ -220,7 +335,8 @@ class RangeList:
 
     def joined(self, places: Sequence[Place]) -> Place:
         """Return one place of several, with the key of the first."""
-        return _long([item for place in places for item in self.ranges(place)], key_in(places[0]))
+        first = places[0]
+        return _long([item for place in places for item in self.ranges(place)], first[0] & ~MANY, tail_of(first))
 
     def sample(self, place: Place, blob: bytes | None = None) -> TarSample:
         """Return the sample at a place; `blob` has its bytes if they are in memory."""
@@ -229,7 +345,15 @@ class RangeList:
         if len(ranges) > 1:
             source = JoinedSource(source.name, start, ranges)
             stop = source.size or 0
-        return TarSample(key_in(place), source, None, start, stop)
+        sample = TarSample(key_in(place), source, None, start, stop)
+        if place[0] & NAMED:
+            words = fields_in(place)
+            keep = parse_fields(words) if words else None
+            named = with_names(sample, key_in(place), keep, Policy(allow=("all",)))
+            assert named is not None
+            sample = named
+        sample.row = self.row_of(place)
+        return sample
 
     def batches(self, places: Sequence[Place]) -> Iterator[SampleBatch]:
         """Yield the samples at places, together if they follow each other, or are small: then their bytes are read."""
@@ -238,9 +362,14 @@ class RangeList:
 
     def _together(self, places: Sequence[Place]) -> Iterator[SampleBatch]:
         """Yield the samples at some places as one batch, as two halves, or one by one."""
-        if any(map(itemgetter(0), places)):
+        whole, kinds = places, set(map(itemgetter(0), places))
+        if kinds not in ({0}, {WITH_ROW}):
             yield from self._halves(places) if len(places) > LEAST else map(self.sample, places)
             return
+        rows = None
+        if kinds == {WITH_ROW}:
+            rows = list(map(self.row_of, places))
+            places = [place[:_KEY] + place[_KEY + ROW.size :] for place in places]
         _, numbers, starts, sizes = zip(*map(SHORT.unpack_from, places), strict=True)
         keys = [place[_KEY:] for place in places]
         stops = tuple(map(add, starts, sizes))
@@ -248,14 +377,15 @@ class RangeList:
         one = files[0] if len(set(numbers)) == 1 else None
         total, repeated = sum(sizes), any(map(eq, keys, islice(keys, 1, None)))
         if one is not None and not repeated and total <= MOST and all(map(eq, stops, islice(starts, 1, None))):
-            yield SampleBatch(one, starts[0], keys, stops)
+            yield _with_rows(SampleBatch(one, starts[0], keys, stops), rows)
         elif not repeated and max(sizes) <= SMALL and total <= READ and _are_files(files):
             data = HeldRange(files[-1].name, 0, gather(files, starts, sizes, fast.gather))
-            yield SampleBatch(data, 0, keys, list(accumulate(sizes)), places=list(zip(files, starts, strict=True)))
+            batch = SampleBatch(data, 0, keys, list(accumulate(sizes)), places=list(zip(files, starts, strict=True)))
+            yield _with_rows(batch, rows)
         elif len(places) > LEAST:
-            yield from self._halves(places)
+            yield from self._halves(whole)
         else:
-            yield from map(TarSample, keys, files, repeat(None), starts, stops)
+            yield from map(_with_row, map(TarSample, keys, files, repeat(None), starts, stops), rows or repeat(None))
 
     def _halves(self, places: Sequence[Place]) -> Iterator[SampleBatch]:
         half = len(places) // 2
@@ -306,7 +436,9 @@ class RangeList:
         ranges = [*self.in_sources(front), (sample.source, sample.start, sample.stop)]
         # The name of the sample's own archive: the bytes in front may be of another one, and --rekey uses the name.
         source = JoinedSource(sample.source.name, ranges[0][1], ranges)
-        return TarSample(sample.key, source, None, source.start, source.size or 0)
+        joined = TarSample(sample.key, source, None, source.start, source.size or 0)
+        joined.row = sample.row
+        return joined
 
     def _writer(self) -> tuple[TemporaryFile, EntryWriter, int]:
         if self._spool is None:
@@ -330,7 +462,7 @@ class KeptSamples:
         """Yield the samples."""
         for sample in singly(self._batches):
             self._ranges.enter(sample.source)
-            self._places.append(self._ranges.keep(sample.key, spans_of(sample.entries)))
+            self._places.append(self._ranges.keep(sample.key, spans_of(sample.entries), sample.row))
         for place in self._places:
             sample = self._ranges.sample(place)
             sample.key = sample.key or None
@@ -341,15 +473,43 @@ def _are_files(files: Iterable[Source | TemporaryFile]) -> TypeGuard[Sequence[Fi
     return all(isinstance(file, FileSource) for file in set(files))
 
 
-def _long(ranges: Iterable[Range], key: bytes | None) -> Place:
+def _with_rows(batch: SampleBatch, rows: Sequence[ViewRow | None] | None) -> SampleBatch:
+    batch.rows = rows  # type: ignore[assignment]
+    return batch
+
+
+def _with_row(sample: TarSample, row: ViewRow | None) -> TarSample:
+    sample.row = row
+    return sample
+
+
+def _long(ranges: Iterable[Range], kind: int, tail: bytes) -> Place:
     """Return the place of any ranges."""
     packed = [_RANGE.pack(*item) for item in ranges]
-    return b"".join([_LONG.pack(1, len(packed)), *packed, key or b""])
+    return b"".join([_LONG.pack(kind | MANY, len(packed)), *packed, tail])
+
+
+def _tailed(place: Place) -> int:
+    """Return where the tail begins in a place."""
+    return _HEAD + _EACH * int(_LONG.unpack_from(place)[1]) if place[0] & MANY else _KEY
 
 
 def _keyed(place: Place) -> int:
     """Return where the key begins in a place."""
-    return _HEAD + _EACH * int(_LONG.unpack_from(place)[1]) if place[0] else _KEY
+    words = _WORDS.size + len(fields_in(place).encode("utf-8", "surrogateescape")) if place[0] & NAMED else 0
+    return _tailed(place) + words + (ROW.size if place[0] & WITH_ROW else 0)
+
+
+def fields_in(place: Place) -> str:
+    """Return the words of -f for the fields of a named sample; empty for all."""
+    at = _tailed(place)
+    (length,) = _WORDS.unpack_from(place, at)
+    return place[at + _WORDS.size : at + _WORDS.size + length].decode("utf-8", "surrogateescape")
+
+
+def tail_of(place: Place) -> bytes:
+    """Return the tail of a place."""
+    return place[_tailed(place) :]
 
 
 def key_in(place: Place) -> bytes:
@@ -359,14 +519,14 @@ def key_in(place: Place) -> bytes:
 
 def size_of(place: Place) -> int:
     """Return the number of bytes at a place."""
-    if place[0]:
-        return sum(size for *_, size in _RANGE.iter_unpack(place[_HEAD : _keyed(place)]))
+    if place[0] & MANY:
+        return sum(size for *_, size in _RANGE.iter_unpack(place[_HEAD : _tailed(place)]))
     return int(SHORT.unpack_from(place)[3])
 
 
 def file_of(place: Place) -> int | None:
     """Return the number of the file of a place of one range that is not in a file of input; None for others."""
-    count, file = _FIRST.unpack_from(place) if place[0] else (0, 0)
+    count, file = _FIRST.unpack_from(place) if place[0] & MANY else (0, 0)
     return file if count == 1 else None
 
 

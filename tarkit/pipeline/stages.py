@@ -183,7 +183,9 @@ def _union(*samples: TarSample) -> TarSample:
     for sample in samples:
         for entry in sample.entries:
             assembly.keep(sample.source, entry)
-    return assembly.sample(first.key)
+    union = assembly.sample(first.key)
+    union.row = first.row
+    return union
 
 
 def _problem(sample: TarSample) -> Problem:

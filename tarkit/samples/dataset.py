@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem, Unsupported, Usage, unreadable
@@ -31,7 +31,7 @@ from tarkit.streams.codecs.registry import DECODED, LZMA, ZIP
 from tarkit.streams.command import CommandReader
 from tarkit.streams.fileobjects import reader_of
 from tarkit.streams.files import Descriptor, File, allow_files
-from tarkit.streams.location import Location
+from tarkit.streams.location import Location, refuse_views
 from tarkit.streams.ranges import CopiedStream, HeldRange, spooled
 from tarkit.streams.readers import DescriptorReader, FileReader, Prepended
 from tarkit.streams.source import FileSource, Source, StreamSource, WindowSource
@@ -63,6 +63,7 @@ def open_source(
     tmpdir: str | None = None,
     stream: bool = False,
     reordered: bool = False,
+    table: bool = False,
 ) -> WindowSource | StreamSource:
     """Open one input. Compression and zip are detected by the first bytes and decoded to a stream.
 
@@ -73,12 +74,15 @@ def open_source(
         tmpdir: the directory of temporary files.
         stream: read files as streams too: in order, each byte once.
         reordered: contents will be read in another order: an object with large samples is no stream.
+        table: it is the table of a view itself.
 
     Raises:
         OSError, CommandFailed: the input cannot be opened.
-        Unsupported: there is no decoder for its compression.
+        Unsupported: there is no decoder for its compression; it is a view, where archives are read.
         Usage: stdin is a terminal, or the scheme of the URL is unknown.
     """
+    if not table:
+        refuse_views((location,), "this")
     fd, path, version = 0, location.text if location.kind == "path" else None, None
     if location.kind == "socket":
         return _open_socket(location, ahead, tmpdir)
@@ -113,6 +117,7 @@ def open_source(
     source: WindowSource | StreamSource
     if codec is None and not stream:
         source = FileSource(file, location.name, offset)
+        source.location = location if location.kind in ("path", "url") else None
     else:
         ahead |= decode_ahead and codec in DECODED
         # other processes that share stdin continue at its offset
@@ -154,6 +159,7 @@ def _open_url(
         source = RemoteSource(remote, location.name)
         try:
             if _codec(bytes(source.peek(0, SNIFFED)[:SNIFFED]), location) is None:
+                source.location = location
                 return source
         except BaseException:
             source.close()
@@ -322,6 +328,22 @@ class InputReader:
         """Raise TarkitError if an input that was read has changed meanwhile; called once all copies are made."""
 
 
+class BatchSource(Protocol):
+    """An input that is no archive, but names samples of archives: a view."""
+
+    name: str
+    dropped: int
+
+    def batches(self) -> Iterator[SampleBatch]:
+        """Read the samples."""
+
+    def unchanged(self) -> None:
+        """Raise TarkitError if an archive has changed since it was opened."""
+
+    def close(self) -> None:
+        """Close the archives."""
+
+
 @dataclass(eq=False, repr=False)
 class DatasetReader(InputReader):
     """Iterate over the samples of all inputs, one input after another or several in turn.
@@ -334,6 +356,7 @@ class DatasetReader(InputReader):
         note: called with a message about the way that is taken.
         search: called in place of opening the inputs one by one. Yields sources still to be read, and samples that an
             index found.
+        open_view: opens an input that is a view; returns None for others.
         opened: after the iteration the number of inputs.
     """
 
@@ -343,11 +366,14 @@ class DatasetReader(InputReader):
     spool: bool = False
     note: Callable[[str], None] = lambda text: None
     search: Callable[[Sequence[Location]], Iterator[Source | TarSample]] | None = None
+    open_view: Callable[[Location, InputReader], BatchSource | None] = lambda location, inputs: None
     opened: int = 0
 
     def __post_init__(self) -> None:
-        self._again: list[WindowSource] = []
-        self._last: WindowSource | None = None  # the file that was read last, until the next one or the end
+        self._again: list[WindowSource | BatchSource] = []
+        self._last: WindowSource | BatchSource | None = (
+            None  # the file that was read last, until the next one or the end
+        )
 
     def __iter__(self) -> Iterator[TarSample]:
         """Yield the samples one by one."""
@@ -370,17 +396,21 @@ class DatasetReader(InputReader):
 
         It is called once all copies are made; each file is looked at when its last sample was taken as well.
         """
-        last, self._last = self._last, None
-        for source in self._again or filter(None, (last,)):
+        opened = self._again or ([] if self._last is None else [self._last])
+        self._last = None
+        for source in opened:
             source.unchanged()
 
     def _read_result(self, result: Source | TarSample) -> Iterator[SampleBatch]:
         return iter((result,)) if isinstance(result, TarSample) else self._read(result)
 
-    def _read(self, source: Source) -> Iterator[SampleBatch]:
+    def _read(self, source: Source | BatchSource) -> Iterator[SampleBatch]:
         """Yield the samples of an input, or those that `shard_slice` chooses."""
         self._last = None
         self.announce(source.name)
+        if not isinstance(source, Source):
+            yield from self._read_view(source)
+            return
         self.begun(source)
         self.opened += 1
         gather = self.gather and self.shard_slice is None
@@ -398,27 +428,41 @@ class DatasetReader(InputReader):
         if len(self.locations) == 1 and self.shard_slice is None:
             self.zeros = samples.zeros
 
-    def _sources(self) -> Iterator[Source]:
+    def _read_view(self, view: BatchSource) -> Iterator[SampleBatch]:
+        self.opened += 1
+        try:
+            yield from view.batches() if self.shard_slice is None else islice(singly(view.batches()), *self.shard_slice)
+        finally:
+            self.dropped += view.dropped
+            view.close()
+        view.unchanged()
+        self._last = view
+
+    def _sources(self) -> Iterator[Source | BatchSource]:
         self.dropped = 0  # when the pass begins: it may be prepared before another one ends
         if self._again:
             yield from self._again
             return
-        waiting: deque[WindowSource | StreamSource] = deque()
+        waiting: deque[WindowSource | StreamSource | BatchSource] = deque()
         try:
             yield from self._opened_ahead(waiting)
         finally:
             for source in waiting:  # those that were opened ahead when the reading ended early
                 source.close()
 
-    def _opened_ahead(self, waiting: deque[WindowSource | StreamSource]) -> Iterator[Source]:
+    def _opened_ahead(
+        self, waiting: deque[WindowSource | StreamSource | BatchSource]
+    ) -> Iterator[Source | BatchSource]:
         """Yield the inputs; `waiting` has those that were opened and not yielded yet."""
         copy: CopiedStream | None = None
         rest = iter(self.locations)
         while True:
             for location in islice(rest, self.prefetch + 1 - len(waiting)):
-                stream = (self.stream and not self.spool) or (self.contents and location.kind == "url")
+                stream = (self.stream and self.contents and not self.spool) or (
+                    self.contents and location.kind == "url"
+                )
                 reordered = self.reordered and location.kind == "url"
-                source = open_source(
+                source = self.open_view(location, self) or open_source(
                     location,
                     ahead=self.prefetch > 0,
                     decode_ahead=self.decode_ahead and self.interleave == 1,
@@ -426,7 +470,7 @@ class DatasetReader(InputReader):
                     stream=stream,
                     reordered=reordered,
                 )
-                if reordered and stream:
+                if reordered and stream and isinstance(source, Source):
                     ways = "read in order, from its start", "headers are read first, then each sample by its range"
                     self.note(f"{location.name}: {ways[source.seekable]}")
                 if self.prefetch and isinstance(source, FileSource):
@@ -441,7 +485,7 @@ class DatasetReader(InputReader):
                 self._again.append(source)
             yield source
 
-    def _round_robin(self, sources: Iterator[Source]) -> Iterator[TarSample]:
+    def _round_robin(self, sources: Iterator[Source | BatchSource]) -> Iterator[TarSample]:
         turns = deque(singly(self._read(source)) for source in islice(sources, self.interleave))
         while turns:
             samples = turns.popleft()

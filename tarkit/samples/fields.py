@@ -257,6 +257,29 @@ def missing_field(sample: TarSample, names: tuple[bytes, ...]) -> Problem:
     return Problem("missing-field", sample.source.name, sample.start, message)
 
 
+def with_names(sample: TarSample, key: bytes, keep: list[FieldChoice] | None, policy: Policy) -> TarSample | None:
+    """Return a sample with another key, whose fields are those that `keep` names; None if it is left out.
+
+    Entries of several archives may have different keys: each keeps its field.
+    """
+    parts = [(entry, split_name(entry.name) if key_of(entry) is not None else None) for entry in sample.entries]
+    chosen = [(entry, entry.name if part is None else key + b"." + part[1]) for entry, part in parts]
+    if keep is not None:
+        by_field: dict[bytes, Entry] = {}
+        for entry, part in parts:
+            if part is not None:
+                by_field.setdefault(part[1], entry)
+        chosen = []
+        for choice in keep:
+            present = ((old, name) for old in choice.old if (name := spelled(by_field, old)) is not None)
+            old, name = next(present, (b"", None))
+            if name is not None:
+                chosen.append((by_field[name], key + b"." + (old if choice.new is None else choice.new)))
+            elif not pass_missing(missing_field(sample, choice.old), "error", policy):
+                return None
+    return _changed(sample, key, chosen, policy)
+
+
 def _changed(sample: TarSample, key: bytes, chosen: list[tuple[Entry, bytes]], policy: Policy) -> TarSample | None:
     """Return a sample of these entries, each with its name; None if it is left out."""
     source = sample.source
@@ -279,6 +302,7 @@ def _changed(sample: TarSample, key: bytes, chosen: list[tuple[Entry, bytes]], p
     if [entry for entry, _ in chosen] == sample.entries and all(entry.name == name for entry, name in chosen):
         return sample
     assembled = _assembled(sample, key, chosen)
+    assembled.row = sample.row
     assembled.plain = sample.plain and not twice
     return assembled
 
@@ -291,10 +315,10 @@ def _assembled(sample: TarSample, key: bytes, chosen: list[tuple[Entry, bytes]])
         elif entry.stop - entry.start <= room:  # one read for header and payload
             room -= entry.stop - entry.start
             data, cut = source.read(entry.start, entry.stop), entry.data - entry.start
-            assembly.add(entry, name, _renamed(source, entry, data[:cut], name), data[cut:])
+            assembly.add(entry, name, _renamed(source, entry, data[:cut], name), data[cut:], origin=source)
         else:
             header = _renamed(source, entry, source.read(entry.start, entry.data), name)
-            assembly.add(entry, name, header, (source, entry.data, entry.stop))
+            assembly.add(entry, name, header, (source, entry.data, entry.stop), origin=source)
     return assembly.sample(key)
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise
 from operator import lt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tarkit.streams.files import changed
 from tarkit.streams.ranges import AssembledSource, HeldRange
@@ -55,6 +55,28 @@ def key_of(entry: Entry) -> bytes | None:
 Rows = Callable[[], Iterable[Sequence["Entry | Raw"]]]
 
 
+class ViewRow(Protocol):
+    """A row of a view, which has values of a sample.
+
+    Attributes:
+        number: its number among the rows that are read together.
+    """
+
+    @property
+    def number(self) -> int:
+        """The number of the row among them."""
+
+    def value(self, column: str) -> Any:
+        """Return the value of a column; ABSENT if there is no such column."""
+
+    def after(self, count: int) -> ViewRow:
+        """Return the row that comes `count` rows later."""
+
+
+ABSENT: Any = object()
+"""In place of a value that a row does not have; None is null."""
+
+
 class SampleBatch:
     """Samples in a row, of which neighbours have different keys: they pass from an origin through steps to an output.
 
@@ -69,15 +91,29 @@ class SampleBatch:
         key: the last of them.
         contents: of each sample the content of the field that the reader was asked for; empty if it was asked for none.
         plain: all entries are known to be regular files with the key, without gaps.
+        rows: of samples of a view their rows, with values; None for others.
     """
 
-    __slots__ = ("_places", "_rows", "contents", "key", "keys", "plain", "source", "start", "stop", "stops")
+    __slots__ = (
+        "_entries_of",
+        "_places",
+        "contents",
+        "key",
+        "keys",
+        "plain",
+        "rows",
+        "source",
+        "start",
+        "stop",
+        "stops",
+    )
 
     source: Source
     start: int
     stop: int
     key: bytes | None
     plain: bool
+    rows: Sequence[ViewRow] | None
     if TYPE_CHECKING:  # attributes here, properties of TarSample
         keys: Sequence[bytes | None]
         stops: Sequence[int]
@@ -108,7 +144,8 @@ class SampleBatch:
         self.stop = stops[-1]
         self.contents = contents
         self.plain = rows is not None
-        self._rows = rows
+        self.rows = None
+        self._entries_of = rows
         self._places = places
 
     @property
@@ -130,21 +167,42 @@ class SampleBatch:
         """Return where a sample begins in the source."""
         return self.stops[number - 1] if number else self.start
 
+    def head(self, count: int) -> SampleBatch:
+        """Return the first samples, at least one."""
+        places = None if self._places is None else self._places[:count]
+        return SampleBatch(
+            self.source,
+            self.start,
+            self.keys[:count],  # type: ignore[arg-type]
+            self.stops[:count],
+            self.contents[:count],
+            self._entries_of,
+            places,
+        )
+
     def write(self, writer: EntryWriter, begin: int = 0, end: int | None = None) -> None:
         """Append samples [begin, end) to an archive, by default all."""
         writer.append(self.source, self.start_of(begin), self.stop if end is None else self.stops[end - 1])
 
     def __iter__(self) -> Iterator[TarSample]:
         """Yield the samples one by one."""
+        return self._singly() if self.rows is None else self._singly_with_rows(self.rows)
+
+    def _singly_with_rows(self, rows: Sequence[ViewRow]) -> Iterator[TarSample]:
+        for sample, row in zip(self._singly(), rows, strict=False):
+            sample.row, sample.plain = row, self.plain
+            yield sample
+
+    def _singly(self) -> Iterator[TarSample]:
         starts: Iterable[int] = chain((self.start,), self.stops)
         if self._places is not None:
             for key, start, stop, (source, at) in zip(self.keys, starts, self.stops, self._places, strict=False):
                 yield TarSample(key, source, None, at, at + stop - start, self.source.read(start, stop))
-        elif self._rows is None:
+        elif self._entries_of is None:
             for key, start, stop in zip(self.keys, starts, self.stops, strict=False):
                 yield TarSample(key, self.source, None, start, stop)
         else:
-            for key, entries, start, stop in zip(self.keys, self._rows(), starts, self.stops, strict=False):
+            for key, entries, start, stop in zip(self.keys, self._entries_of(), starts, self.stops, strict=False):
                 sample = TarSample(key, self.source, entries, start, stop)
                 sample.plain = True
                 yield sample
@@ -161,11 +219,13 @@ class TarSample(SampleBatch):
         source: the archive, or a source made from it.
         start, stop: the byte range of the sample in the source.
         more: reads one more entry of a sample whose end is not known yet; None at the end.
+        row: the row of a view that the sample is of, with values; None for others.
     """
 
-    __slots__ = ("_data", "_entries", "_named", "more")
+    __slots__ = ("_data", "_entries", "_named", "more", "row")
 
     more: Callable[[], None] | None
+    row: ViewRow | None
     contents = ()
     gathered = False
 
@@ -186,7 +246,7 @@ class TarSample(SampleBatch):
         self.stop = stop
         self._data = data
         self._named = self.plain = False
-        self.more = None
+        self.more = self.row = None
 
     def __iter__(self) -> Iterator[TarSample]:
         """Yield the sample."""
@@ -206,6 +266,11 @@ class TarSample(SampleBatch):
     def stops(self) -> Sequence[int]:  # type: ignore[override]
         """The end."""
         return (self.stop,)
+
+    @property
+    def rows(self) -> Sequence[ViewRow] | None:  # type: ignore[override]
+        """The row."""
+        return None if self.row is None else (self.row,)
 
     @property
     def entries(self) -> list[Entry]:
@@ -297,11 +362,13 @@ class Assembly:
         self._start = self._stop = start
         self._pieces: list[tuple[Source, int, int]] = []
         self._entries: list[Raw] = []
+        self._origins: dict[int, tuple[Source, Entry | Raw] | None] = {}
         self._data: list[bytes] = []  # of headers and small payloads at the end
 
     def keep(self, source: Source, entry: Entry | Raw) -> None:
         """Append an entry of a source as it is."""
         name, start, data, size, stop, kind, link, real = entry
+        self._origins[self._stop] = source, entry
         self._append(source, start, stop)
         self._list(name, data - start, size, stop - data, kind, link, real)
 
@@ -312,8 +379,13 @@ class Assembly:
         header: bytes,
         content: bytes | tuple[Source, int, int],
         padding: bytes = b"",
+        origin: Source | None = None,
     ) -> None:
-        """Append an entry like `entry` with this name and header; `content` and `padding` are its payload."""
+        """Append an entry like `entry` with this name and header; `content` and `padding` are its payload.
+
+        `origin` is the source of `entry` if the payload is that of `entry` too.
+        """
+        self._origins[self._stop] = None if origin is None else (origin, entry)
         self._data.append(header)
         if isinstance(content, bytes):
             self._data.append(content)
@@ -328,6 +400,7 @@ class Assembly:
         """Return the sample."""
         self._join()
         source = AssembledSource(self._origin, self._start, self._pieces)
+        source.origins = self._origins
         return TarSample(key, source, self._entries, self._start, self._stop)
 
     def _list(self, name: bytes, header: int, size: int, payload: int, kind: bytes, link: bytes, real: int) -> None:

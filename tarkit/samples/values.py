@@ -19,13 +19,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from tarkit.errors import Problem, show
 from tarkit.samples.fields import missing_field
 from tarkit.samples.names import spelled
-from tarkit.samples.sample import KEYLESS, TarSample
+from tarkit.samples.sample import ABSENT, KEYLESS, TarSample, ViewRow
 from tarkit.sizes import plural
 from tarkit.streams.source import WindowSource
 from tarkit.tar import block
@@ -60,16 +61,29 @@ class View:
     With `exact` the numbers of JSON are `Number`. Use it in the thread that reads the samples.
     """
 
-    __slots__ = ("_decoded", "_escapes", "exact", "fields", "sample", "size")
+    __slots__ = ("_decoded", "_escapes", "exact", "fields", "row", "sample", "size")
 
     def __init__(self, sample: TarSample, complete: bool = True, exact: bool = False) -> None:
         """Read the fields of `sample`; without `complete` fields may be missing, which is enough for the key."""
         if complete and sample.more is not None:
             sample.complete()
         self.sample = sample
+        self.row = sample.row
         self.exact = exact
         self._decoded: dict[tuple[bytes, bool], Any] | None = None
         self._escapes: frozenset[bytes] = frozenset()  # fields whose JSON may have a lone surrogate
+        if self.row is None:
+            self._list_fields()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the fields or their size, which are read when they are asked for if a row of a view has values."""
+        if name not in ("fields", "size"):
+            raise AttributeError(name)
+        self._list_fields()
+        return getattr(self, name)
+
+    def _list_fields(self) -> None:
+        sample = self.sample
         fields: dict[bytes, Raw] = {}  # by name as in the archive; of two equal names, the first
         self.fields = fields
         prefix = (sample.key or b"") + b"."
@@ -226,11 +240,15 @@ class Name:
         Raises:
             Problem: `missing-field`, `bad-field`, `sparse-entry`.
         """
+        if view.row is not None and (column := self._in_row(view.row)) is not None:
+            return column
         raw = view.find(self.field)
         return self._checked(view) if raw is None else view.decoded(self.field, raw)
 
     def words(self, view: View) -> Any:
         """Return the value, of a field its text, even if that is a number. Raises Problem as `value` does."""
+        if view.row is not None and (column := self._in_row(view.row)) is not None:
+            return column
         raw = view.find(self.field)
         return self._checked(view) if raw is None else view.text(self.field, raw)
 
@@ -242,6 +260,8 @@ class Name:
         """
         if self.is_key:
             return view.sample.key
+        if view.row is not None and (column := self._in_row(view.row)) is not None:
+            return os.fsencode(column) if isinstance(column, str) else column
         raw = view.find(self.field)
         if raw is not None:
             return view.content(self.field, raw, limit)
@@ -250,6 +270,8 @@ class Name:
 
     def present(self, view: View) -> bool:
         """Return whether the sample has a value of this name."""
+        if view.row is not None and self._in_row(view.row) is not None:
+            return True
         if view.find(self.field) is not None:
             return True
         try:
@@ -259,6 +281,22 @@ class Name:
                 return False
             raise
         return True
+
+    def _in_row(self, row: ViewRow) -> Any:
+        """Return the value that a row of a view has; None if the archive has to be asked."""
+        if self.is_key:
+            return None
+        value = row.value(self.text)
+        if value is not ABSENT:
+            return value
+        for field, path in self._paths:
+            value = row.value(os.fsdecode(field))
+            if value is not ABSENT and value is not None:
+                with suppress(KeyError):
+                    for step in path:
+                        value = step_into(value, step)
+                    return value
+        return None
 
     def _checked(self, view: View) -> Any:
         value, field = self._other(view)

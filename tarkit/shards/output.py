@@ -22,7 +22,7 @@ from tarkit.samples.sample import SampleBatch, singly
 from tarkit.shards.series import ShardsPlan
 from tarkit.shards.writer import Shard, ShardsWriter
 from tarkit.sizes import plural
-from tarkit.streams.location import Location, anchored
+from tarkit.streams.location import Location, anchored, is_view
 
 if TYPE_CHECKING:
     from tarkit.pipeline.chain import Chain
@@ -51,6 +51,10 @@ class ShardsOutput(ShardsPlan):
     starts: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
+        if is_view(self.output.location) or any(
+            spec.template.text.lower().endswith(".parquet") for spec in self.series
+        ):
+            raise Usage("a series of shards is archives, and a view is one file: cat, sort, shuffle and mix write it")
         self.place = anchored()
         self.existing = [spec.template.existing(self.output.location.options) for spec in self.series]
         self.starts = [self._first(shards) for shards in self.existing]
@@ -76,6 +80,10 @@ class ShardsOutput(ShardsPlan):
 
     def refuse_inputs(self, locations: Sequence[Location]) -> None:
         """Raise Usage when an input has one of the names that the shards may get."""
+        if any(map(is_view, locations)):
+            from tarkit.pipeline.view_rows import with_archives
+
+            locations = with_archives(locations)
         taken = {path for shards in self.existing for _, path in shards}
         there = {(status.st_dev, status.st_ino) for status in map(status_of, taken) if status}
         for location in locations if taken else ():

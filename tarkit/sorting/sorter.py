@@ -107,7 +107,7 @@ class Sorter:
     yielded: int = 0
 
     def __post_init__(self) -> None:
-        self._places = RangeList(self.tmpdir)
+        self._places = RangeList(self.tmpdir, self.contents)
         share = self.memory // 2
         self._runs = Runs(self._places, share, self.note)
         self._strays = Runs(self._places, share // 8)
@@ -219,7 +219,13 @@ class Sorter:
             ranks = None
             if not isinstance(batch, TarSample) and self.ranks is not None:
                 ranks = self.ranks(batch)
-            if ranks is not None and in_place and batch.plain and batch.stop - batch.start < SHORT_LIMIT:
+            if (
+                ranks is not None
+                and in_place
+                and batch.plain
+                and batch.rows is None
+                and batch.stop - batch.start < SHORT_LIMIT
+            ):
                 records += _records(batch, ranks, ordinal, file)
                 if remembers:
                     remember(batch.keys, recall)  # type: ignore[arg-type]
@@ -235,7 +241,7 @@ class Sorter:
                     in_place, file = stays(source) and not is_object(source), self._places.here
                 key, start = sample.key, sample.start
                 size = sample.stop - start
-                if in_place and sample.plain and size < SHORT_LIMIT:
+                if in_place and sample.plain and size < SHORT_LIMIT and sample.row is None:
                     value = rank(sample, ordinal) if known_rank is None else known_rank
                     if value is None:
                         self._pending.add(key or b"", ordinal, SHORT.pack(0, file, start, size) + key)  # type: ignore[operator]
@@ -291,11 +297,11 @@ class Sorter:
         value = self.rank(sample, ordinal) if known_rank is None else known_rank
         if place is None:
             size = sum(stop - start for start, stop in spans)
-            if stays(unaltered(sample.source)) or value is None or size > self._large:
-                place = places.keep(key, spans)
+            if stays(unaltered(sample.source)) or value is None or size > self._large or not self.contents:
+                place = places.keep(key, spans, sample.row)
             else:
                 blob = b"".join([sample.source.read(*span) for span in spans])
-                place = places.in_memory(key, spans[0][0] if spans else 0, size)
+                place = places.in_memory(key, spans[0][0] if spans else 0, size, sample.row)
         if value is None:
             self._pending.add(key, ordinal, place)
         else:

@@ -23,11 +23,11 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tarkit.errors import MissingFile, TarkitError, Usage, show, unreadable
+from tarkit.errors import MissingFile, TarkitError, Unsupported, Usage, show, unreadable
 from tarkit.redaction import hide_secrets
 from tarkit.sizes import plural
 from tarkit.stores import connect, rewrite, schemes
@@ -181,6 +181,19 @@ def portable_location(location: Location) -> Location:
 def file_location(word: str) -> Location:
     """Return the location of a file that is read beside the data, such as a list: `-` is stdin; nothing is expanded."""
     return STDIN if word == "-" else Location(*parse_file(word), file_label(word))
+
+
+def is_view(location: Location) -> bool:
+    """Return whether an input or output is a view: a file or an object whose name ends in `.parquet`."""
+    return location.kind in ("path", "url") and location.text.lower().endswith(".parquet")
+
+
+def refuse_views(locations: Iterable[Location], what: str) -> None:
+    """Raise Unsupported if an input is a view, where `what` reads archives alone."""
+    for location in locations:
+        if is_view(location):
+            hint = f"tarkit cat {location.name} -o NAME.tar makes an archive of it"
+            raise Unsupported(f"{location.name}: a view, and {what} reads archives", hint)
 
 
 def natural_key(text: str) -> tuple[list[str | int], str]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
 
 from tarkit.streams.files import File
 from tarkit.streams.sink import Sink
@@ -93,13 +94,13 @@ class JoinedSource(Held):
         self.pieces = pieces
 
     def read(self, start: int, stop: int) -> bytes:
-        return b"".join(reader.read(low, high) for reader, low, high in self._within(start, stop))
+        return b"".join(reader.read(low, high) for reader, low, high in self.within(start, stop))
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
-        for reader, low, high in self._within(start, stop):
+        for reader, low, high in self.within(start, stop):
             reader.send(low, high, sink)
 
-    def _within(self, start: int, stop: int) -> Iterator[tuple[RangeReader, int, int]]:
+    def within(self, start: int, stop: int) -> Iterator[tuple[RangeReader, int, int]]:
         """Yield the parts of the pieces that are in [start, stop)."""
         at = self.start
         for reader, first, last in self.pieces:
@@ -114,9 +115,12 @@ class AssembledSource(JoinedSource):
 
     Attributes:
         origin: the archive from which the bytes came, before any of them was replaced.
+        origins: by the starts of entries, the source of each and the entry there, before it was renamed; None for one
+            that was made.
     """
 
     pieces: Sequence[tuple[Source, int, int]]
+    origins: Mapping[int, tuple[Source, Any] | None] = MappingProxyType({})
 
     def __init__(self, origin: Source, start: int, pieces: Sequence[tuple[Source, int, int]]) -> None:
         super().__init__(origin.name, start, pieces)
@@ -125,7 +129,7 @@ class AssembledSource(JoinedSource):
 
     def within(self, start: int, stop: int) -> Iterator[tuple[Source, int, int]]:
         """Yield the parts of the pieces that are in [start, stop)."""
-        return self._within(start, stop)  # type: ignore[return-value]
+        return super().within(start, stop)  # type: ignore[return-value]
 
     def unchanged(self) -> None:
         self.origin.unchanged()

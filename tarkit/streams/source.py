@@ -21,6 +21,7 @@ from tarkit.streams.tempfile import TemporaryFile
 if TYPE_CHECKING:
     from tarkit.stores.reading import RangeRequest
     from tarkit.stores.store import StoreOptions
+    from tarkit.streams.location import Location
 
 HELD = 16 << 20  # bytes: the largest window of a stream in memory
 SPLICED = 1 << 20  # bytes: shorter ranges are not worth a splice from a pipe to a file
@@ -40,11 +41,13 @@ class Source:
         codec: the codec that the archive was compressed with, None for a plain one.
         failure: the error that ended a stream early; the bytes before it were read.
         object_version: the version of the object of a store, also of one that is read from the cache.
+        location: where the archive is, if its bytes are those of a file or an object that can be opened again.
     """
 
     seekable = True
     codec: str | None = None
     object_version: str | None = None
+    location: Location | None = None
 
     def __init__(self, name: str, size: int | None) -> None:
         self.name = name

@@ -292,7 +292,7 @@ def _count_samples(data: Chain, run: Run, balance: Balance | None) -> list[Censu
         named[name] = census = Census(name)
         shards.append(census)
 
-    flow.inputs.announce = begin  # an archive without samples is counted too
+    flow.inputs.begun = lambda source: begin(source.name)  # an archive without samples is counted too
     count_class = None if balance is None else balance.classes.counter(balance.field, run.policy)
     keyed: Iterator[TarSample] = (sample for sample in singly(batches) if sample.key is not None)
     with flow:

@@ -1,0 +1,228 @@
+"""Read the samples of a view, each checked against the headers in its archive."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from itertools import islice, pairwise, repeat
+from operator import add, or_, sub
+
+from tarkit.errors import MissingFile, Problem, TarkitError, Unsupported, show
+from tarkit.pipeline.ranges import SHORT, SHORT_LIMIT, Place, RangeList
+from tarkit.pipeline.view_rows import Rows, StoredRow, ViewFile, locate_archive
+from tarkit.samples.checks import EntryChecks
+from tarkit.samples.dataset import InputReader, open_source
+from tarkit.samples.fields import parse_fields, with_names
+from tarkit.samples.groups import BatchFinder
+from tarkit.samples.sample import SampleBatch, TarSample, is_safe, key_of, split_name
+from tarkit.streams.location import Location
+from tarkit.streams.source import Source, WindowSource
+from tarkit.tar import block
+from tarkit.tar.reader import Entry, TarReader
+
+LEAST = 4  # samples that are checked together
+
+
+class ViewReader:
+    """The samples of a view, in the order of its rows.
+
+    Attributes:
+        name: the view, for messages.
+        shards: the archives, by the names that they have in the view.
+        dropped: how many samples the policy left out in the last pass.
+
+    Raises:
+        TarkitError: it is no view, or names a file that does not exist.
+    """
+
+    def __init__(self, location: Location, inputs: InputReader) -> None:
+        self.name = location.name
+        self.dropped = 0
+        self._inputs = inputs
+        self._file = ViewFile(location)
+        self.shards = {shard: self._locate(location, shard) for shard in self._file.shards()}
+        self._ranges = RangeList(inputs.tmpdir)
+        self._sources: dict[str, WindowSource] = {}
+
+    def _locate(self, view: Location, shard: str) -> Location:
+        """Return where a shard is; raise TarkitError if it is not there, or may not be named."""
+        location, allowed = locate_archive(view, shard)
+        if location.kind == "path" and not os.path.exists(location.text):
+            hint = "has the view or the shard been moved? Paths in a view are relative to its directory"
+            raise MissingFile(f"{location.name}: No such file or directory; named by {view.name}", hint, location.text)
+        if not allowed:
+            message = f"it names {location.name}, which is not below its own directory"
+            problem = Problem("foreign-source", view.name, None, message)
+            if self._inputs.policy.apply(problem) == "drop":
+                raise problem
+        return location
+
+    def batches(self) -> Iterator[SampleBatch]:
+        """Read the samples."""
+        self.dropped = 0
+        before = 0
+        for rows in self._file.rows():
+            yield from self._read(rows, before)
+            before += len(rows.keys)
+
+    def __iter__(self) -> Iterator[TarSample]:
+        """Yield the samples one by one."""
+        for batch in self.batches():
+            yield from batch
+
+    def _source(self, shard: str) -> WindowSource:
+        source = self._sources.get(shard)
+        if source is None:
+            opened = open_source(self.shards[shard])
+            if not isinstance(opened, WindowSource):
+                opened.close()
+                location = self.shards[shard]
+                raise Unsupported(
+                    f"{location.name}: it is compressed, and a view needs plain archives",
+                    f"tarkit cat {location.name} -o NAME.tar makes a plain archive",
+                )
+            source = self._sources[shard] = opened
+        return source
+
+    def _read(self, rows: Rows, before: int) -> Iterator[SampleBatch]:
+        """Yield the samples of rows, together as far as they can be."""
+        if (places := self._usual_places(rows)) is not None:
+            yield from self._samples(places, rows, 0, before)
+            return
+        places = list[Place]()
+        first = 0
+        for at, (key, shard, start, stop) in enumerate(
+            zip(rows.keys, rows.shards, rows.starts, rows.stops, strict=True)
+        ):
+            parts = [(self._source(shard), start, stop)]
+            if rows.more is not None:
+                parts += [(self._source(each.shard), each.start, each.stop) for each in rows.more[at]]
+            if all(
+                0 <= start < stop <= (source.size or 0) and not (start | stop) % 512 for source, start, stop in parts
+            ):
+                places.append(self._ranges.place(key, parts))
+                continue
+            yield from self._samples(places, rows, first, before)
+            places, first = [], at + 1
+            self._changed(parts[0][0], start, before + at, "the archive has no such range")
+        yield from self._samples(places, rows, first, before)
+
+    def _usual_places(self, rows: Rows) -> list[Place] | None:
+        """Return the places of samples if each is one range that can be: 20 % of `cat` of small samples."""
+        starts, stops = rows.starts, rows.stops
+        if rows.more is not None or (reduce(or_, starts) | reduce(or_, stops)) % 512 or min(starts) < 0:
+            return None
+        ends: dict[str, int] = {}  # of each archive, the last one
+        for shard, stop in zip(rows.shards, stops, strict=True):
+            if stop > ends.get(shard, 0):
+                ends[shard] = stop
+        numbers: dict[str, int] = {}
+        for shard, end in ends.items():
+            source = self._source(shard)
+            self._ranges.enter(source)
+            numbers[shard] = self._ranges.here
+            if end > (source.size or 0):
+                return None
+        sizes = list(map(sub, stops, starts))
+        if min(sizes) <= 0 or max(sizes) >= SHORT_LIMIT:
+            return None
+        files = map(numbers.__getitem__, rows.shards)
+        return list(map(add, map(SHORT.pack, repeat(0), files, starts, sizes), rows.keys))
+
+    def _samples(self, places: Sequence[bytes], rows: Rows, first: int, before: int) -> Iterator[SampleBatch]:
+        """Yield the samples at places, whose rows begin at `first`."""
+        at = first
+        for batch in self._ranges.batches(places):
+            plain = 0
+            if batch.count > LEAST and (rows.fields is None or not any(rows.fields[at : at + batch.count])):
+                plain = self._count_plain(batch)
+            if plain:
+                together = batch.head(plain)
+                together.plain, together.rows = True, rows.of(at, plain)
+                yield together
+            rest = islice(batch, plain, None) if plain < batch.count else ()
+            for number, sample in enumerate(rest, at + plain):
+                checked = self._sample(sample, rows, number, before + number)
+                if checked is not None:
+                    checked.row = StoredRow(rows.group, rows.first + number)
+                    yield checked
+            at += batch.count
+
+    def _count_plain(self, batch: SampleBatch) -> int:
+        """Return how many samples of a batch, from the first on, are plain, with the keys and ends of their rows.
+
+        The end of the last one is known by the header of another, which is not there if the batch is in memory.
+        """
+        at, count = 0, batch.count
+        while at < count:
+            reader = TarReader(batch.source, batch.start_of(at))
+            try:
+                entry = next(iter(reader.raw()), None)
+                plain = None if entry is None else BatchFinder(batch.source, None).find(reader, entry)
+            except TarkitError:
+                return at
+            size = 0 if plain is None else min(plain.count, count - at)
+            if plain is None or plain.keys[:size] != list(batch.keys[at : at + size]):
+                return at
+            if list(plain.stops[:size]) != list(batch.stops[at : at + size]):
+                return at
+            at += size
+        return at
+
+    def _sample(self, sample: TarSample, rows: Rows, number: int, row: int) -> TarSample | None:
+        """Return the sample of a row as its headers are; None if the policy leaves it out."""
+        source, key = sample.source, rows.keys[number]
+        ranges = 1 + (0 if rows.more is None else len(rows.more[number]))
+        try:
+            entries = sample.entries
+        except TarkitError as error:
+            self._changed(source, sample.start, row, f"no entry is there ({error})")
+            return None
+        keys = {key_of(entry) for entry in entries} - {None}
+        if not keys or entries[-1].stop != sample.stop or (len(keys) > 1 and ranges == 1):
+            self._changed(source, sample.start, row, "the range is not one whole sample")
+            return None
+        policy = self._inputs.policy
+        checks = EntryChecks(source, policy, self._inputs.moves)
+        named = next(entry for entry in entries if key_of(entry) is not None)
+        if not ((0 in named.name or checks.name(named)) & checks.entries(entries)):
+            self.dropped += 1
+            return None
+        sample.key = key_of(named)
+        fields = None if rows.fields is None else rows.fields[number]
+        if keys == {key} and fields is None:
+            sample.plain = _plain(key, entries)
+            return sample
+        if 0 in key or split_name(key + b".x") != (key, b"x"):
+            raise TarkitError(f"{self.name}: {show(key)} in row {row + 1} is not a key")
+        changed = with_names(sample, key, None if fields is None else parse_fields(fields), policy)
+        self.dropped += changed is None
+        return changed
+
+    def _changed(self, source: Source, start: int, row: int, words: str) -> None:
+        """Report a row whose range is not as the view says; raise Problem unless the policy leaves such samples out."""
+        message = f"row {row + 1} of {self.name}: {words}"
+        self._inputs.policy.apply(Problem("changed-source", source.name, start, message))
+        self.dropped += 1
+
+    def unchanged(self) -> None:
+        """Raise TarkitError if an archive was changed since it was opened."""
+        for source in self._sources.values():
+            source.unchanged()
+
+    def close(self) -> None:
+        """Close the view and the archives, which are opened again by another pass."""
+        for source in self._sources.values():
+            source.close()
+
+
+def _plain(key: bytes, entries: Sequence[Entry]) -> bool:
+    """Return whether entries are regular files of this key, with different names, without gaps."""
+    prefix = key + b"."
+    names = {entry.name for entry in entries}
+    regular = all(entry.type == block.REGULAR and entry.name.startswith(prefix) for entry in entries)
+    adjacent = all(entry.stop == following.start for entry, following in pairwise(entries))
+    return (
+        regular and adjacent and len(names) == len(entries) and all(is_safe(name) and 0 not in name for name in names)
+    )

@@ -1,0 +1,259 @@
+"""Views: Parquet files whose rows say where samples lie, in archives that stay where they are.
+
+    __key__      string   the key; names of entries are made anew where it is another than in the archive
+    __shard__    string   path or URL of a plain archive, relative to the directory of the view
+    __start__    int64    where the entries of the sample begin in it, extension headers included,
+    __stop__     int64    and where they end
+    __more__     list of struct(shard, start, stop), or absent   further ranges, whose fields belong to the sample
+    __fields__   string, or absent   the fields that the sample has, in the words of -f; null: all
+
+Only the first four are required. Any other column is a value of the sample. The order of rows is that of samples.
+Nothing is in the metadata of the file, since tools that write such tables drop them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from tarkit.errors import TarkitError, Unsupported, Usage, printable, show
+from tarkit.samples.dataset import open_source
+from tarkit.samples.sample import ABSENT
+from tarkit.stores.schemes import scheme_of
+from tarkit.streams.location import Location, is_view, parse_output
+from tarkit.streams.source import WindowSource
+from tarkit.tables.parquet import SourceFile, load_pyarrow
+
+KEY, SHARD, START, STOP, MORE, FIELDS = "__key__", "__shard__", "__start__", "__stop__", "__more__", "__fields__"
+REQUIRED = (KEY, SHARD, START, STOP)
+PLACES = (*REQUIRED, MORE, FIELDS)
+"""The columns that say where a sample lies; all others are values."""
+
+ROWS = 8192  # that are read together
+WINDOW = 1024  # values of a column that are converted together
+
+
+class MoreRange(NamedTuple):
+    """A further range of a sample."""
+
+    shard: str
+    start: int
+    stop: int
+
+
+class RowGroup:
+    """The values of some rows of a view; a column is read when a value of it is asked for."""
+
+    def __init__(self, file: Any, number: int, columns: frozenset[str]) -> None:
+        self._file = file
+        self._number = number
+        self.columns = columns
+        self._read: dict[str, Any] = {}
+        self._windows: dict[str, tuple[int, list[Any]]] = {}
+
+    def value(self, column: str, row: int) -> Any:
+        """Return the value of a column in a row, as Python has it; ABSENT if there is no such column."""
+        if column not in self.columns:
+            return ABSENT
+        at, values = self._windows.get(column, (0, []))
+        if not at <= row < at + len(values):
+            at = row - row % WINDOW
+            values = self.column(column).slice(at, WINDOW).to_pylist()
+            self._windows[column] = at, values
+        return values[row - at]
+
+    def column(self, column: str) -> Any:
+        """Return a column as an array of Arrow."""
+        if column not in self._read:
+            self._read[column] = self._file.read_row_group(self._number, columns=[column], use_threads=False).column(0)
+        return self._read[column]
+
+
+class StoredRow(NamedTuple):
+    """A row of a view: the group and its number there."""
+
+    group: RowGroup
+    number: int
+
+    def value(self, column: str) -> Any:
+        """Return the value of a column; ABSENT if there is no such column."""
+        return self.group.value(column, self.number)
+
+    def after(self, count: int) -> StoredRow:
+        """Return the row that comes `count` rows later in the group."""
+        return StoredRow(self.group, self.number + count)
+
+
+class Rows(NamedTuple):
+    """Rows that follow each other: where their samples lie, and where they are in their group."""
+
+    group: RowGroup
+    first: int
+    keys: list[bytes]
+    shards: list[str]
+    starts: list[int]
+    stops: list[int]
+    more: list[list[MoreRange]] | None
+    fields: list[str | None] | None
+
+    def of(self, at: int, count: int) -> list[StoredRow]:
+        """Return some of the rows."""
+        return [StoredRow(self.group, self.first + number) for number in range(at, at + count)]
+
+
+def locate_archive(view: Location, shard: str) -> tuple[Location, bool]:
+    """Return where an archive is that a view names, and whether the view may name it.
+
+    A view in a file may name any; one at a URL may name those below its own directory.
+    """
+    if view.kind != "url":
+        if scheme_of(shard):
+            return parse_output(shard, view.options), True
+        path = os.path.join(os.path.dirname(view.text), shard)
+        return Location("path", path, printable(path)), True
+    base = view.text.rpartition("/")[0] + "/"
+    text = shard if scheme_of(shard) else base + shard
+    inside = text.startswith(base) and not shard.startswith("/") and ".." not in text.removeprefix(base).split("/")
+    return parse_output(text, view.options), inside
+
+
+def with_archives(locations: Sequence[Location]) -> list[Location]:
+    """Return inputs, each view with the archives that it names."""
+    result = list(locations)
+    for location in filter(is_view, locations):
+        file = ViewFile(location)
+        result += [locate_archive(location, shard)[0] for shard in file.shards()]
+        file.close()
+    return result
+
+
+class ViewFile:
+    """The Parquet file of a view.
+
+    Attributes:
+        name: its name for messages.
+        count: the number of its rows.
+        values: the columns with values.
+
+    Raises:
+        MissingLibrary: pyarrow is not installed.
+        TarkitError: it is no Parquet file.
+        Usage: it has not the columns of a view.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self._arrow, parquet = load_pyarrow(f"{location.name}: a view")
+        source = open_source(location, table=True)
+        if not isinstance(source, WindowSource):
+            source.close()
+            raise Unsupported(f"{location.name}: a view must be a file, or an object that is read by ranges")
+        self.name, self.source = location.name, source
+        try:
+            table = parquet.ParquetFile(SourceFile(source))
+            schema = table.schema_arrow
+            self._check(schema)
+            # each name is there once in memory
+            self._file = parquet.ParquetFile(SourceFile(source), metadata=table.metadata, read_dictionary=[SHARD])
+        except self._arrow.ArrowException as error:
+            raise self._damaged(error) from None
+        self.count: int = self._file.metadata.num_rows
+        self.values: tuple[str, ...] = tuple(name for name in schema.names if name not in PLACES)
+        self.schema = schema
+        self._places = [name for name in PLACES if name in schema.names]
+
+    def _check(self, schema: Any) -> None:
+        missing = [name for name in REQUIRED if name not in schema.names]
+        if missing:
+            hint = (
+                "other tables are packed by tarkit create --format tsv, csv or jsonl"
+                if len(missing) == len(REQUIRED)
+                else None
+            )
+            raise Usage(
+                f"{self.name}: a view needs the columns {', '.join(REQUIRED)}; missing: {', '.join(missing)}", hint
+            )
+        if twice := {name for name in schema.names if schema.names.count(name) > 1}:
+            raise Usage(f"{self.name}: the column {show(min(twice))} is there twice")
+        types = self._arrow.types
+        for name in self._names_of(schema):
+            kind = schema.field(name).type
+            kind = kind.value_type if types.is_dictionary(kind) else kind
+            if name in (START, STOP):
+                good, wanted = types.is_integer(kind), "whole numbers"
+            elif name == MORE:
+                good, wanted = types.is_list(kind) or types.is_large_list(kind), "lists of shard, start and stop"
+            else:
+                good = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+                wanted = "text"
+            if name not in REQUIRED and types.is_null(kind):  # as pandas writes a column of nulls
+                continue
+            if not good:
+                raise Usage(f"{self.name}: the column {name} has {wanted}, not {kind}")
+
+    def _names_of(self, schema: Any) -> list[str]:
+        return [name for name in PLACES if name in schema.names]
+
+    def _damaged(self, error: BaseException) -> TarkitError:
+        return TarkitError(f"{self.name}: damaged, or not a Parquet file: {error}")
+
+    def value_schema(self) -> Any:
+        """Return the schema of the columns with values."""
+        return self._arrow.schema([self.schema.field(name).remove_metadata() for name in self.values])
+
+    def shards(self) -> list[str]:
+        """Return the shards that rows name, in the order in which they come first."""
+        names: dict[str, None] = {}
+        try:
+            for batch in self._file.iter_batches(1 << 16, columns=[SHARD], use_threads=False):
+                names |= dict.fromkeys(batch.column(0).unique().to_pylist())
+            if MORE in self._places:
+                for batch in self._file.iter_batches(ROWS, columns=[MORE], use_threads=False):
+                    for ranges in filter(None, batch.column(0).to_pylist()):
+                        names |= dict.fromkeys(item["shard"] for item in ranges)
+        except self._arrow.ArrowException as error:
+            raise self._damaged(error) from None
+        if None in names:
+            raise TarkitError(f"{self.name}: {SHARD} is null in a row")
+        return list(names)
+
+    def rows(self) -> Iterator[Rows]:
+        """Yield the rows in order."""
+        columns = frozenset(self.values)
+        before = 0
+        for number in range(self._file.num_row_groups):
+            group, first = RowGroup(self._file, number, columns), 0
+            try:
+                for batch in self._file.iter_batches(
+                    ROWS, row_groups=[number], columns=self._places, use_threads=False
+                ):
+                    yield self._rows_of(batch, group, first, before + first)
+                    first += batch.num_rows
+            except self._arrow.ArrowException as error:
+                raise self._damaged(error) from None
+            before += first
+
+    def _rows_of(self, batch: Any, group: RowGroup, first: int, before: int) -> Rows:
+        columns: dict[str, Sequence[Any]] = {}
+        for name in self._places:
+            column = batch.column(name)
+            if name in REQUIRED and column.null_count:
+                row = before + column.is_null().to_pylist().index(True) + 1
+                raise TarkitError(f"{self.name}: {name} is null in row {row}")
+            columns[name] = column.to_pylist()
+        more = columns.get(MORE)
+        fields = columns.get(FIELDS)
+        return Rows(
+            group,
+            first,
+            list(map(str.encode, columns[KEY])),
+            list(columns[SHARD]),
+            list(columns[START]),
+            list(columns[STOP]),
+            [[MoreRange(**item) for item in ranges or ()] for ranges in more] if more and any(more) else None,
+            list(fields) if fields and any(text is not None for text in fields) else None,
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        self.source.close()

@@ -1,0 +1,216 @@
+"""Write the samples of a dataset as a view: a row for each sample, and no byte of their contents."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tarkit.errors import TarkitError, Unsupported, Usage, show, spell
+from tarkit.pipeline.output import Output, total_size
+from tarkit.pipeline.ranges import origins_of
+from tarkit.pipeline.stages import without_strays
+from tarkit.pipeline.view_rows import FIELDS, KEY, MORE, SHARD, START, STOP, RowGroup, ViewFile
+from tarkit.samples.sample import TarSample
+from tarkit.stores.schemes import public_name
+from tarkit.streams.location import is_view
+from tarkit.streams.ranges import JoinedSource
+from tarkit.streams.sink import Sink
+from tarkit.streams.source import Source
+from tarkit.tables.parquet import PyarrowFile, load_pyarrow
+
+if TYPE_CHECKING:
+    from tarkit.pipeline.chain import Chain
+    from tarkit.pipeline.run import Run
+
+ROWS = 1 << 16  # of a row group
+
+
+class _Row(NamedTuple):
+    key: str
+    shard: str
+    start: int
+    stop: int
+    more: list[dict[str, Any]] | None
+    fields: str | None
+    group: RowGroup | None
+    number: int
+
+
+class ViewWriter:
+    """Writes rows of a view to a sink.
+
+    Args:
+        sink: the output.
+        directory: paths of archives are written relative to it; None for an object: they are URLs.
+        schema: the columns with values, as Arrow has them.
+    """
+
+    def __init__(self, sink: Sink, directory: str | None, schema: Any) -> None:
+        self._arrow, parquet = load_pyarrow("a view")
+        arrow = self._arrow
+        ranges = arrow.struct([("shard", arrow.string()), ("start", arrow.int64()), ("stop", arrow.int64())])
+        places = [
+            (KEY, arrow.string()),
+            (SHARD, arrow.dictionary(arrow.int32(), arrow.string())),
+            (START, arrow.int64()),
+            (STOP, arrow.int64()),
+            (MORE, arrow.list_(ranges)),
+            (FIELDS, arrow.string()),
+        ]
+        self._values = list(schema)
+        self._schema = arrow.schema([*map(arrow.field, *zip(*places, strict=True)), *self._values])
+        self._sink, self._directory = sink, directory
+        self._file = PyarrowFile()
+        self._writer = parquet.ParquetWriter(self._file, self._schema, compression="zstd")
+        self._rows: list[_Row] = []
+        self._names: dict[Source, str] = {}
+
+    @property
+    def position(self) -> int:
+        """The bytes written so far."""
+        return self._file.tell()
+
+    def add(self, sample: TarSample) -> None:
+        """Add the row of a sample. Raises TarkitError if it cannot be named by ranges of archives that stay."""
+        assert sample.key is not None
+        try:
+            key = sample.key.decode()
+        except UnicodeDecodeError:
+            words = f"{show(sample.key)} is not UTF-8, as the keys of a view are"
+            raise TarkitError(words, f"{spell('rekey')} gives other keys, in a copy") from None
+        ((first, start, stop), *rest), fields = self._ranges_of(sample)
+        more = [{"shard": self._name(source), "start": low, "stop": high} for source, low, high in rest] or None
+        group, number = (None, 0) if sample.row is None else (sample.row.group, sample.row.number)  # type: ignore[attr-defined]
+        self._rows.append(_Row(key, self._name(first), start, stop, more, fields, group, number))
+        if len(self._rows) >= ROWS:
+            self._flush()
+
+    def _ranges_of(self, sample: TarSample) -> tuple[list[tuple[Source, int, int]], str | None]:
+        """Return the ranges of archives that a sample consists of, and its fields if they are renamed."""
+        source = sample.source
+        if sample.plain and not isinstance(source, JoinedSource):
+            return [(source, sample.start, sample.stop)], None
+        named = origins_of(source, (), sample.entries)
+        if named is None:
+            raise _unnamed(source) if sample.entries else TarkitError(f"{show(sample.key or b'')} has no fields")
+        return named
+
+    def _name(self, source: Source) -> str:
+        """Return how an archive is named in the view."""
+        name = self._names.get(source)
+        if name is None:
+            name = self._names[source] = self._name_of(source)
+        return name
+
+    def _name_of(self, source: Source) -> str:
+        location = source.location
+        if location is None:
+            raise _unnamed(source)
+        if location.kind == "url":
+            if public_name(location.text) != location.text:
+                raise Usage(f"{location.name}: its URL has a secret, which a view would store")
+            return location.text
+        if self._directory is None:
+            raise Usage(f"{location.name}: a view at a URL cannot name a local file", "copy the archive there first")
+        path = os.path.relpath(os.path.abspath(location.text), self._directory)
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            raise TarkitError(f"{location.name}: the path is not UTF-8, as the names in a view are") from None
+        return path
+
+    def _flush(self) -> None:
+        arrow, rows = self._arrow, self._rows
+        keys, shards, starts, stops, more, fields, groups, numbers = zip(*rows, strict=True)
+        columns = [
+            arrow.array(keys, arrow.string()),
+            arrow.array(shards, arrow.string()).dictionary_encode(),
+            arrow.array(starts, arrow.int64()),
+            arrow.array(stops, arrow.int64()),
+            arrow.array(more, self._schema.field(MORE).type),
+            arrow.array(fields, arrow.string()),
+            *(self._column(field, groups, numbers) for field in self._values),
+        ]
+        self._writer.write_table(arrow.table(columns, schema=self._schema))
+        self._rows = []
+        self._sink.write(self._file.take())
+
+    def _column(self, field: Any, groups: Sequence[RowGroup | None], numbers: Sequence[int]) -> Any:
+        """Return the values that rows of views have in a column; null for samples of archives."""
+        arrow = self._arrow
+        members: dict[RowGroup | None, list[int]] = {}
+        for at, group in enumerate(groups):
+            members.setdefault(group, []).append(at)
+        pieces, order = [], list[int]()
+        for group, places in members.items():
+            order += places
+            if group is None or field.name not in group.columns:
+                pieces.append(arrow.nulls(len(places), field.type))
+            else:
+                pieces += (
+                    group.column(field.name).take(arrow.array([numbers[at] for at in places])).cast(field.type).chunks
+                )
+        column = arrow.chunked_array(pieces, field.type).unify_dictionaries()
+        if len(members) == 1:
+            return column
+        inverse = [0] * len(order)
+        for new, old in enumerate(order):
+            inverse[old] = new
+        return column.take(arrow.array(inverse))
+
+    def finish(self) -> None:
+        """Write the last rows, and complete the output."""
+        if self._rows:
+            self._flush()
+        self._writer.close()
+        self._sink.write(self._file.take())
+        self._sink.close()
+
+    def __enter__(self) -> ViewWriter:
+        return self
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        if kind is not None:
+            self._sink.abort()
+
+
+def _unnamed(source: Source) -> Unsupported:
+    changed = "its contents are new, or it is compressed, or a stream"
+    hint = "tarkit cat INPUT -o NAME.tar makes a plain archive, of which a view can be made"
+    return Unsupported(f"{source.name}: a view names ranges of plain archives, and here {changed}", hint)
+
+
+def write_view(data: Chain, output: Output, run: Run) -> tuple[bytes, bytes]:
+    """Write a view of all samples of a dataset; return the first and the last key, empty if there is no sample.
+
+    Raises:
+        Usage: the output is to be compressed: Parquet does that itself.
+        TarkitError: a sample is not a range of a plain archive, or its names were changed.
+    """
+    if output.codec is not None:
+        raise Usage(f"{output.location.name}: a view is not compressed again")
+    arrow, _ = load_pyarrow(f"{output.location.name}: a view")
+    schemas = [ViewFile(location).value_schema() for location in data.locations if is_view(location)]
+    try:
+        schema = arrow.unify_schemas(schemas) if schemas else arrow.schema([])
+    except arrow.ArrowException as error:
+        raise TarkitError(
+            f"{output.location.name}: two views have columns of one name and different types: {error}"
+        ) from None
+    batches, flow = data.batches(run, contents=False, directory=output.directory)
+    directory = None
+    if output.location.kind == "path":
+        directory = os.path.dirname(os.path.abspath(output.location.text))
+    first = last = None
+    with flow, ViewWriter(flow.open(output._replace(format=None), data.locations), directory, schema) as writer:
+        total = total_size(data.locations) if data.permutes else None
+        for batch in run.watch("writing", without_strays(batches, run.policy), lambda: writer.position, total):
+            for sample in batch:
+                sample.complete()
+                writer.add(sample)
+            first, last = first or batch.first_key, batch.key
+        flow.finish()
+        writer.finish()
+    run.bytes += writer.position
+    return first or b"", last or b""

@@ -1,0 +1,349 @@
+"""Views: Parquet files that name samples of archives, as outputs and as inputs of commands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tarkit
+from tests._tools import each_row
+from tests.conftest import Archive, Run, entries, keys, tar
+
+arrow: Any = pytest.importorskip("pyarrow", reason="views are Parquet files")
+parquet: Any = pytest.importorskip("pyarrow.parquet")
+
+A = [(f"a{n}.{field}", b"%s %d" % (field.encode(), 9 - n)) for n in range(6) for field in ("cls", "jpg")]
+B = [(f"b{n}.{field}", field.encode() * 300) for n in range(3) for field in ("jpg", "txt")]
+
+
+def rows(path: str) -> list[dict[str, Any]]:
+    """Return the rows of a view, without columns that are null in all of them."""
+    table = parquet.read_table(path).to_pylist()
+    used = {name for row in table for name, value in row.items() if value is not None}
+    return [{name: value for name, value in row.items() if name in used} for row in table]
+
+
+def write(path: str, view: list[dict[str, Any]]) -> str:
+    """Write rows as another tool would, without what is null in all of them."""
+    parquet.write_table(arrow.Table.from_pylist(view), path)
+    return path
+
+
+@pytest.fixture
+def make(run: Run, archive: Archive) -> Callable[[], str]:
+    """Return a function that makes a view of all samples of two archives in a directory of their own."""
+
+    def make() -> str:
+        os.mkdir("data")
+        archive(A, "data/a.tar")
+        archive(B, "data/b.tar")
+        run("cat", "data/a.tar", "data/b.tar", "-o", "v.parquet")
+        return "v.parquet"
+
+    return make
+
+
+def test_rows(make: Callable[[], str]) -> None:
+    """A row has the key, the archive as seen from the view, and the range of the sample."""
+    view = make()
+    assert rows(view)[:2] == [
+        {"__key__": "a0", "__shard__": "data/a.tar", "__start__": 0, "__stop__": 2048},
+        {"__key__": "a1", "__shard__": "data/a.tar", "__start__": 2048, "__stop__": 4096},
+    ]
+    assert [row["__key__"] for row in rows(view)] == [f"a{n}" for n in range(6)] + [f"b{n}" for n in range(3)]
+
+
+SAME = [
+    "cat VIEW",
+    "cat VIEW --match a[13]",
+    "cat VIEW -f jpg",
+    "cat VIEW -f picture:jpg",
+    "cat VIEW --drop jpg",
+    "cat VIEW --rekey {index:03d}-{key}",
+    "cat VIEW --slice 1:9:2",
+    "cat VIEW --where size>100",
+    "cat VIEW --sample 0.5 --seed 3",
+    "sort VIEW --reverse",
+    "sort VIEW -s jpg",
+    "sort VIEW -s size -f jpg",
+    "shuffle VIEW --seed 5",
+    "shuffle VIEW --seed 5 --rekey x/{key}",
+    "shuffle VIEW --buffer 3 --seed 1",
+    "mix VIEW --seed 1",
+]
+
+
+@each_row("command", SAME)
+def test_a_view_of_a_view(run: Run, make: Callable[[], str], command: str) -> None:
+    """The archive that a view stands for is the one that the command writes, of archives or of another view."""
+    view = make()
+    archives = run(*command.replace("VIEW", "data/a.tar data/b.tar").split(), "-o", "-").stdout
+    if not command.startswith("mix"):  # which draws from each input
+        assert run(*command.replace("VIEW", view).split(), "-o", "-").stdout == archives
+        run(*command.replace("VIEW", view).split(), "-o", "of-view.parquet")
+        assert run("cat", "of-view.parquet", "-o", "-").stdout == archives
+    run(*command.replace("VIEW", "data/a.tar data/b.tar").split(), "-o", "new.parquet")
+    assert run("cat", "new.parquet", "-o", "-").stdout == archives
+
+
+def test_no_content_is_written(run: Run, archive: Archive) -> None:
+    """A view of large samples is small."""
+    archive([(f"{n}.bin", bytes(300_000)) for n in range(20)])
+    run("shuffle", "in.tar", "-o", "v.parquet")
+    assert os.path.getsize("v.parquet") < 5000
+
+
+def test_values(run: Run, make: Callable[[], str]) -> None:
+    """Columns are values of samples, before fields of that name; null is asked of the archive."""
+    view = make()
+    view = write(
+        "w.parquet",
+        [
+            {**row, "score": n / 2, "cls": None if n % 2 else 40 + n, "tags": {"a": [n]}}
+            for n, row in enumerate(rows(view))
+        ],
+    )
+    assert keys(run("cat", view, "--where", "score >= 3", "-o", "-").stdout) == "b0 b1 b2"
+    assert keys(run("cat", view, "--where", "tags.a[0] == 2 and has(score)", "-o", "-").stdout) == "a2"
+    assert (
+        run("tsv", view, "-f", "score cls", "-c", "2").stdout == b"__key__\tscore\tcls\na0\t0.0\t40\na1\t0.5\tcls 8\n"
+    )
+    assert keys(run("sort", view, "-s", "score", "--reverse", "-o", "-").stdout).split()[0] == "b2"
+
+
+@each_row(
+    "command",
+    [
+        "cat VIEW --where score>1",
+        "sort VIEW -s score --reverse",
+        "shuffle VIEW --seed 2",
+        "cat VIEW -f jpg",
+        "sort VIEW --rekey new/{key}",
+    ],
+)
+def test_values_stay(run: Run, make: Callable[[], str], command: str) -> None:
+    """A view of a view has the columns of its rows."""
+    view = make()
+    before = [{**row, "score": n % 4, "name": f"name {row['__key__']}"} for n, row in enumerate(rows(view))]
+    write("w.parquet", before)
+    run(*command.replace("VIEW", "w.parquet").split(), "-o", "out.parquet")
+    scores = {row["__key__"]: (row["score"], row["name"]) for row in before}
+    after = {row["__key__"].removeprefix("new/"): (row["score"], row["name"]) for row in rows("out.parquet")}
+    assert after == {key: scores[key] for key in after}
+    assert len(after) == (4 if "where" in command else 9)
+
+
+def test_other_keys_and_fields(run: Run, make: Callable[[], str]) -> None:
+    """Rows may give other keys, choose and rename fields, come in any order, and come twice."""
+    view = make()
+    first, second, *_ = rows(view)
+    made = [
+        {**second, "__key__": "d/x", "__fields__": "txt:cls"},
+        {**first, "__key__": "y", "__fields__": None},
+        {**second, "__key__": "z"},
+    ]
+    write("w.parquet", made)
+    assert entries(run("cat", "w.parquet", "-o", "-").stdout) == [
+        ("d/x.txt", b"cls 8"), ("y.cls", b"cls 9"), ("y.jpg", b"jpg 9"), ("z.cls", b"cls 8"), ("z.jpg", b"jpg 8")
+    ]  # fmt: skip
+
+
+def test_more_ranges(run: Run, make: Callable[[], str]) -> None:
+    """A sample may have fields from several archives."""
+    view = make()
+    first, *_, last = rows(view)
+    more = [{"shard": last["__shard__"], "start": last["__start__"] + 1536, "stop": last["__stop__"]}]
+    write("w.parquet", [{**first, "__more__": more}])
+    assert [name for name, _ in entries(run("cat", "w.parquet", "-o", "-").stdout)] == ["a0.cls", "a0.jpg", "a0.txt"]
+    run("sort", "w.parquet", "-o", "again.parquet")
+    assert run("cat", "again.parquet", "-o", "-").stdout == run("cat", "w.parquet", "-o", "-").stdout
+
+
+KINDS = {
+    "large strings": lambda: (arrow.large_string(), arrow.large_string(), arrow.int64()),
+    "nothing in a column": lambda: (arrow.string(), arrow.string(), arrow.int64()),
+    "string views": lambda: (arrow.string_view(), arrow.string(), arrow.uint64()),
+    "categories": lambda: (arrow.string(), arrow.dictionary(arrow.int8(), arrow.string()), arrow.int32()),
+}
+
+
+@each_row("kind", [*KINDS])
+def test_types_of_other_tools(run: Run, make: Callable[[], str], kind: str) -> None:
+    """Text and numbers may have any width."""
+    view = make()
+    text, shard, number = KINDS[kind]()
+    table = parquet.read_table(view).select(["__key__", "__shard__", "__start__", "__stop__"])
+    table = table.set_column(1, "__shard__", table.column(1).cast(arrow.string()))
+    try:
+        table = table.cast(
+            arrow.schema([("__key__", text), ("__shard__", shard), ("__start__", number), ("__stop__", number)])
+        )
+        if kind == "nothing in a column":
+            for name in ("__more__", "__fields__", "other"):
+                table = table.append_column(name, arrow.nulls(len(table)))
+        parquet.write_table(table, "w.parquet", row_group_size=4)
+    except (arrow.ArrowNotImplementedError, arrow.ArrowInvalid) as error:
+        pytest.skip(f"this version of pyarrow: {error}")
+    assert run("cat", "w.parquet", "-o", "-").stdout == run("cat", view, "-o", "-").stdout
+
+
+# ---- What is wrong
+
+CHANGES: dict[str, tuple[Any, str]] = {
+    "replaced": (lambda: tar([("c.jpg", b"x" * 3000), *A]), ""),
+    "cut": (lambda: Path("data/a.tar").read_bytes()[:3000], "the archive has no such range"),
+    "other bytes": (lambda: b"no archive" * 2000, "no entry is there"),
+    "other keys": (lambda: tar([(f"k{name}", content) for name, content in A]), ""),
+}
+
+
+@each_row("change", [*CHANGES])
+@each_row("many", [False, True])
+def test_an_archive_that_changed(run: Run, make: Callable[[], str], change: str, many: bool) -> None:
+    """A row whose range is no sample any more is an error, or leaves the sample out."""
+    view = make()
+    data, words = CHANGES[change]
+    before = run("cat", view, "-o", "-").stdout
+    Path("data/a.tar").write_bytes(data())
+    chosen = write("w.parquet", rows(view) if many else rows(view)[1:2])
+    if change == "other keys":  # the view gives the keys
+        assert run("cat", chosen, "-o", "-").stdout == (
+            before if many else run("cat", view, "--slice", "1:2", "-o", "-").stdout
+        )
+        return
+    ran = run("cat", chosen, "-o", "-", exit=1)
+    assert words in ran.stderr
+    assert "[changed-source]" in ran.stderr
+    assert "hint: make the view again" in ran.stderr
+    assert b"[changed-source]" in run("check", chosen, exit=1).stdout
+    left = run("cat", chosen, "--skip", "changed-source", "-o", "-").stdout
+    assert [key for key in keys(left).split() if key.startswith("b")] == (["b0", "b1", "b2"] if many else [])
+
+
+def test_an_archive_that_is_gone(run: Run, make: Callable[[], str]) -> None:
+    """Archives that do not exist are reported before anything is written."""
+    view = make()
+    os.rename("data/b.tar", "data/c.tar")
+    ran = run("cat", view, "-o", "out.tar", exit=1)
+    assert ran.stderr.splitlines()[0] == "tarkit: data/b.tar: No such file or directory; named by v.parquet"
+    assert not os.path.exists("out.tar")
+
+
+def test_a_compressed_archive(run: Run, make: Callable[[], str]) -> None:
+    """Ranges are of plain archives."""
+    view = make()
+    run("cat", "data/a.tar", "-o", "data/a.tar.gz")
+    assert (
+        "data/a.tar.gz: a view names ranges of plain archives"
+        in run("cat", "data/a.tar.gz", "-o", "w.parquet", exit=1).stderr
+    )
+    write("w.parquet", [{**rows(view)[0], "__shard__": "data/a.tar.gz"}])
+    assert (
+        "data/a.tar.gz: it is compressed, and a view needs plain archives"
+        in run("cat", "w.parquet", "-o", "-", exit=1).stderr
+    )
+
+
+@each_row("name", ["pipe:touch made", "file:data/a.tar", "-", "data/[a].tar", "data/{a,b}.tar"])
+def test_names_are_paths(run: Run, make: Callable[[], str], name: str) -> None:
+    """The name of an archive in a view is a path or a URL, and nothing else: no command, no glob."""
+    view = make()
+    write("w.parquet", [{**rows(view)[0], "__shard__": name}])
+    assert "No such file or directory" in run("cat", "w.parquet", "-o", "-", exit=1).stderr
+    assert not os.path.exists("made")
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "no range": ({"__start__": None}, "w.parquet: __start__ is null in row 1"),
+    "a negative offset": ({"__start__": -512}, "[changed-source]"),
+    "an offset in a header": ({"__start__": 100}, "[changed-source]"),
+    "an empty range": ({"__stop__": 0}, "[changed-source]"),
+    "half a sample": ({"__stop__": 700}, "[changed-source]"),
+    "two samples": ({"__stop__": 4096}, "[changed-source]"),
+    "no key": ({"__key__": "d.e/.f"}, "is not a key"),
+    "a field that is missing": ({"__fields__": "png"}, "[missing-field]"),
+    "text for numbers": ({"__start__": "0"}, "the column __start__ has whole numbers, not string"),
+}
+
+
+@each_row("name", [*BAD])
+def test_bad_rows(run: Run, make: Callable[[], str], name: str) -> None:
+    """Rows that name nothing are errors, and say which row it is."""
+    view = make()
+    change, words = BAD[name]
+    write("w.parquet", [{**rows(view)[0], **change}, *([] if "text" in name else rows(view)[1:])])
+    assert words in run("cat", "w.parquet", "-o", "-", exit=2 if "has whole" in words else 1).stderr
+
+
+def test_files_that_are_no_views(run: Run, archive: Archive) -> None:
+    """Other tables and damaged files are named as such."""
+    write("t.parquet", [{"__key__": "a", "b": 1}])
+    assert (
+        "t.parquet: a view needs the columns __key__, __shard__, __start__, __stop__; missing: __shard__"
+        in run("cat", "t.parquet", "-o", "-", exit=2).stderr
+    )
+    archive(A, "x.parquet")
+    assert "x.parquet: damaged, or not a Parquet file" in run("cat", "x.parquet", "-o", "-", exit=1).stderr
+
+
+ONLY_ARCHIVES = [
+    "index v.parquet --format tsv",
+    "check v.parquet --fix out.tar",
+    "check v.parquet --same-as data/a.tar",
+    "check v.parquet --target webdataset",
+    "split v.parquet -c 3 -o s-%d.parquet",
+]
+
+
+@each_row("command", ONLY_ARCHIVES)
+def test_where_archives_are_needed(run: Run, make: Callable[[], str], command: str) -> None:
+    """Commands that need archives say so in a line, and write nothing."""
+    make()
+    before = {*os.listdir()}
+    ran = run(*command.split(), exit=None)
+    assert ran.status
+    assert "view" in ran.stderr + ran.stdout.decode()
+    assert {*os.listdir()} == before
+
+
+def test_an_archive_of_the_view_as_output(run: Run, make: Callable[[], str]) -> None:
+    """An archive that a view names is an input: it is not replaced."""
+    view = make()
+    before = Path("data/a.tar").read_bytes()
+    assert "data/a.tar is both input and output" in run("cat", view, "-o", "data/a.tar", exit=2).stderr
+    os.rename("data/a.tar", "data/0.tar")
+    run("cat", "data/0.tar", "-o", "w.parquet")
+    ran = run("split", "w.parquet", "-c", "99", "-o", "data/%d.tar", "--force", exit=2)
+    assert "has a name that the shards may get" in ran.stderr
+    assert Path("data/0.tar").read_bytes() == before
+
+
+def test_commands_that_read(run: Run, make: Callable[[], str]) -> None:
+    """All commands that read samples read those of a view."""
+    view = make()
+    assert run("stats", view, "--total").stdout == b"9\n"
+    assert b"ok: 9 samples" in run("check", view).stdout
+    assert run("get", "b1.txt", view).stdout == b"txt" * 300
+    assert len(run("show", view, "--names").stdout.splitlines()) == 18
+    run("extract", view, "-C", "x")
+    assert sorted(os.listdir("x")) == sorted(name for name, _ in [*A, *B])
+    run("split", view, "-c", "5", "-o", "s-%d.tar")
+    assert keys(Path("s-0.tar")) == "a0 a1 a2 a3 a4"
+    run("proc", view, "-c", "cat >/dev/null", "-o", "p.tar")
+    assert keys(Path("p.tar")) == "a0 a1 a2 a3 a4 a5 b0 b1 b2"
+
+
+def test_new_contents(run: Run, make: Callable[[], str]) -> None:
+    """What code of the user makes is in no archive, and a view cannot name it; what it leaves as it is can be named."""
+    data = tarkit.open(make())
+    data.map(lambda sample: sample).write("same.parquet")
+    assert [row["__key__"] for row in rows("same.parquet")] == [sample.key for sample in data]
+    with pytest.raises(
+        tarkit.TarkitError, match="a view names ranges of plain archives, and here its contents are new"
+    ):
+        data.map(lambda sample: {**sample, "jpg": b"new"}).write("new.parquet")
+    assert not os.path.exists("new.parquet")

@@ -1,0 +1,97 @@
+"""Laws of views: what is read through a view is what is read from the archives."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import tarkit
+from tarkit.errors import Problem, TarkitError
+from tarkit.samples.sample import key_of
+from tarkit.streams.source import FileSource
+from tarkit.tar import fast, reader
+from tarkit.tar.reader import TarReader
+from tests._chains import Chain, outputs
+
+pytest.importorskip("pyarrow", reason="views are Parquet files")
+
+CHAINS = int(os.environ.get("TARKIT_TESTS_CHAINS", "100"))
+FIRST = int(os.environ.get("TARKIT_TESTS_FIRST_CHAIN", "0"))
+
+
+def test_chains_over_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chains of steps over views of archives give what the model gives; every second one without the accelerator."""
+    failed = []
+    for seed in range(FIRST, FIRST + CHAINS):
+        here = tmp_path / str(seed)
+        here.mkdir()
+        with monkeypatch.context() as patch:
+            if seed % 2:
+                patch.setattr(reader, "scan", None)
+                patch.setattr(fast, "gather", lambda *ranges: None)
+            one = None
+            try:
+                one = Chain(seed, here, processes=0, views=True)
+                for output, actual, expected in outputs(one):
+                    if actual != expected:
+                        failed.append(f"{seed}: {one} -> {output}\n  {actual!r:.400}\n  expected {expected!r:.400}")
+            except Exception as error:
+                failed.append(f"{seed}: {one} {type(error).__name__}: {error!s:.300}")
+            finally:
+                if one is not None:
+                    one.close()
+        shutil.rmtree(here)
+    assert not failed, f"{len(failed)} of {CHAINS} chains\n" + "\n".join(failed[:8])
+
+
+REFUSED = "a view names ranges of plain archives|a field is there twice|is not UTF-8, as the keys|has no fields"
+"""New contents, compressed archives, and what a row cannot say."""
+
+
+def written(data: tarkit.Dataset, path: Path, odd: bool) -> bytes | str | list[tuple[bytes, ...]]:
+    """Return the archive that a dataset is written to, its entries with keys if it is `odd`, or a problem.
+
+    A view has no entries without a key beside samples, nor in samples whose fields are renamed.
+    """
+    try:
+        data.write(path)
+    except Problem as problem:
+        return problem.name
+    if not odd:
+        return path.read_bytes()
+    source = FileSource(os.open(path, os.O_RDONLY), path.name)
+    entries = [entry for entry in TarReader(source) if key_of(entry) is not None]
+    return [(entry.name, entry.type, entry.link, source.read(entry.data, entry.stop)) for entry in entries]
+
+
+def test_view_of_a_chain(tmp_path: Path) -> None:
+    """The archive that a view of a chain stands for is the one that the chain writes, byte for byte."""
+    failed, count = [], 0
+    for seed in range(FIRST, FIRST + CHAINS):
+        here = tmp_path / str(seed)
+        here.mkdir()
+        one = Chain(seed, here, processes=0, views=seed % 2 == 1)
+        try:
+            if all(shard.named for shard in one.shards):
+                view = here / "of.view.parquet"
+                one.dataset().write(view)
+                count += 1
+                through = tarkit.open(view, allow=["duplicate-entry", "joined-sample"], on_problem=lambda text: None)
+                actual, expected = (
+                    written(data, here / f"{name}.tar", one.odd)
+                    for name, data in (("through", through), ("copy", one.dataset()))
+                )
+                if actual != expected:
+                    failed.append(f"{seed}: {one}: {actual[:200]!r} {expected[:200]!r}")
+        except TarkitError as error:
+            if not re.search(REFUSED, str(error)):
+                failed.append(f"{seed}: {one}: {error}")
+        finally:
+            one.close()
+        shutil.rmtree(here)
+    assert not failed, f"{len(failed)} of {count} views\n" + "\n".join(failed[:8])
+    assert count > CHAINS // 8

@@ -1,0 +1,89 @@
+"""Views of archives in stores, and views in stores: what is read, and what may be named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("obstore")
+arrow: Any = pytest.importorskip("pyarrow")
+parquet: Any = pytest.importorskip("pyarrow.parquet")
+
+from tests._tools import each_row
+from tests.conftest import keys, tar
+from tests.stores._s3 import Bucket
+from tests.stores._servers import tarkit_run
+
+A = [(f"a{n}.{field}", field.encode() * 200) for n in range(30) for field in ("cls", "jpg")]
+
+
+def put_view(bucket: Bucket, name: str, shard: str) -> str:
+    """Put a view of one sample of an archive with this name into a bucket."""
+    rows = [{"__key__": "a0", "__shard__": shard, "__start__": 0, "__stop__": 3072}]
+    sink = arrow.BufferOutputStream()
+    parquet.write_table(arrow.Table.from_pylist(rows), sink)
+    return bucket.put(name, sink.getvalue().to_pybytes())
+
+
+def test_there_and_back(bucket: Bucket, here: Path) -> None:
+    """A view may be an object, of objects, and a file of objects; the archive is the same."""
+    archive = bucket.put("a.tar", tar(A))
+    tarkit_run("shuffle", archive, "--seed", "1", "-o", "s.tar")
+    for view in (bucket.url + "v.parquet", "v.parquet"):
+        tarkit_run("shuffle", archive, "--seed", "1", "-o", view)
+        tarkit_run("cat", view, "-o", "t.tar")
+        assert Path("t.tar").read_bytes() == Path("s.tar").read_bytes()
+
+
+def test_no_contents_are_requested(bucket: Bucket, here: Path) -> None:
+    """A view of large samples costs their headers, and one sample of it the bytes of that sample."""
+    size = 400_000
+    archive = bucket.put("a.tar", tar([(f"{n}.bin", bytes(size)) for n in range(30)]))
+    tarkit_run("sort", archive, "--reverse", "-o", "v.parquet")
+    seen: list[Any] = []
+    bucket.server.fault = seen.append
+    tarkit_run("cat", "v.parquet", "--slice", "3:4", "-o", "t.tar")
+    assert keys(Path("t.tar")) == "6"
+    assert 0 < len(seen) < 8
+
+
+@each_row(
+    "shard", ["../other/a.tar", "/etc/passwd", "s3://bucket/other/a.tar", "x/../../other/a.tar", "file:///etc/passwd"]
+)
+def test_a_view_in_a_store_names_what_is_beside_it(bucket: Bucket, here: Path, shard: str) -> None:
+    """Archives that are not below its own directory are not opened, unless that is allowed."""
+    Bucket(bucket.server, "other/").put("a.tar", tar(A))
+    view = put_view(bucket, "v.parquet", shard)
+    ran = tarkit_run("cat", view, "-o", "t.tar", exit=1)
+    assert "which is not below its own directory [foreign-source]" in ran.stderr
+    assert not Path("t.tar").exists()
+    if shard.startswith("s3:"):
+        tarkit_run("cat", view, "--allow", "foreign-source", "-o", "t.tar")
+        assert keys(Path("t.tar")) == "a0"
+
+
+def test_what_is_beside_it(bucket: Bucket, here: Path) -> None:
+    """Names are relative to the directory of the view, or URLs below it."""
+    bucket.put("x/a.tar", tar(A))
+    for shard in ("x/a.tar", f"{bucket.url}x/a.tar"):
+        tarkit_run("cat", put_view(bucket, "v.parquet", shard), "-o", "t.tar")
+        assert keys(Path("t.tar")) == "a0"
+
+
+def test_an_object_that_changed(bucket: Bucket, here: Path) -> None:
+    """A view of an object that was replaced by another one is an error."""
+    archive = bucket.put("a.tar", tar(A))
+    tarkit_run("cat", archive, "-o", "v.parquet")
+    bucket.put("a.tar", tar([("new.bin", bytes(5000)), *A]))
+    assert "[changed-source]" in tarkit_run("cat", "v.parquet", "-o", "t.tar", exit=1).stderr
+    assert not Path("t.tar").exists()
+
+
+def test_a_local_archive_in_a_view_in_a_store(bucket: Bucket, here: Path) -> None:
+    """A view in a store cannot name a file of this machine."""
+    Path("a.tar").write_bytes(tar(A))
+    ran = tarkit_run("cat", "a.tar", "-o", bucket.url + "v.parquet", exit=2)
+    assert "a.tar: a view at a URL cannot name a local file" in ran.stderr
+    assert bucket.names() == []
