@@ -63,15 +63,32 @@ usable() {
     [[ -z ${PYTHON:-} || $(version "$python") == "$(version "$PYTHON")" ]]
 }
 
-# wanted GROUP...: print the requirements of groups, a line each; old versions of pip do not support groups.
+# wanted GROUP...: print the requirements of groups, or extras, a line each; old versions of pip do not support groups.
 wanted() {
     "$VENV/bin/python" - "$ROOT/pyproject.toml" "$@" <<'PYTHON'
 import sys, tomllib
 
 with open(sys.argv[1], "rb") as file:
-    groups = tomllib.load(file)["dependency-groups"]
+    read = tomllib.load(file)
+groups = {**read["project"]["optional-dependencies"], **read["dependency-groups"]}
 for name in sys.argv[2:]:
     print(*groups[name], sep="\n")
+PYTHON
+}
+
+# oldest PYTHON: print the oldest versions that pyproject.toml allows of dependencies and extras, but of torch, which is large:
+# constraints for pip ($PIP_CONSTRAINT).
+oldest() {
+    "$1" - "$ROOT/pyproject.toml" <<'PYTHON'
+import re, sys, tomllib
+
+with open(sys.argv[1], "rb") as file:
+    project = tomllib.load(file)["project"]
+extras = project["optional-dependencies"]
+wanted = {each for name in extras if name != "torch" for each in extras[name]} | {*project["dependencies"]}
+for each in sorted(wanted):
+    if not each.startswith("tarkit["):
+        print(re.sub(r">=([^,;]*)[^;]*", r"==\1", each, count=1))
 PYTHON
 }
 

@@ -130,7 +130,7 @@ class Loader(Iterable[Any]):
         place, shards, settings = self._find_place(), self._shards, self._settings
         if self._loaded is not None and self._loaded_for != place:
             words = "the position was loaded in another process, and is that of another worker"
-            raise Usage(words, "load that of each worker in it, as torchdata's StatefulDataLoader does")
+            raise Usage(words, "load that of each worker in it, as StatefulDataLoader of the package torchdata does")
         if shards.items < place.parts and not settings.resample and not settings.allow_idle:
             words = "sample" if settings.full else "shard"
             units = f"{plural(shards.items, words)} for {place.describe()}"

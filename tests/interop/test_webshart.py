@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
@@ -41,6 +42,33 @@ webshart.MetadataExtractor().extract_metadata(
 print(None)
 """
 
+SAMPLES = """
+import os, sys, webshart
+found = webshart.discover_dataset(sys.argv[1])
+loader = webshart.TarDataLoader(found)
+if not hasattr(found, "probe_caption_layout"):  # before 0.6
+    print(None)
+    sys.exit()
+rows = []
+for shard in range(found.num_shards):
+    for number in range(found.get_shard_sample_count(shard)):
+        entry = loader.load_sample(shard, number)
+        rows.append((entry.path, bytes(entry.data), entry.captions))
+print(rows)
+"""
+
+DESCRIBE = """
+import glob, os, sys, webshart
+source = os.path.abspath(sys.argv[1])
+webshart.MetadataExtractor().extract_metadata(
+    source=source, destination=source, checkpoint_dir=os.path.abspath("checkpoints"), max_workers=1,
+    include_image_geometry=True,
+)
+for path in glob.glob(source + "/*.json"):
+    webshart.write_captions_to_metadata(path, {"d/0.png": ["one", "two"]})
+print(None)
+"""
+
 
 def write_shards() -> list[tuple[str, bytes]]:
     """Write three shards with names of all kinds in a directory `s`; return names and contents of the fields."""
@@ -74,6 +102,42 @@ def test_tarkit_reads_by_its_index(run: Run) -> None:
     for path, files in theirs.items():
         own = json.loads(Path("ours", path).read_text())["files"]
         assert own == {name: {"offset": each["offset"], "length": each["length"]} for name, each in files.items()}
+
+
+def write_pictures() -> None:
+    """Write two shards of pictures, each with a caption as text or in JSON, in a directory `s`."""
+    os.mkdir("s")
+    with tarkit.ShardWriter("s/s-%d.tar", count=3) as out:
+        for n in range(6):
+            caption = {"json": {"caption": f"c{n}"}} if n % 2 else {"txt": f"c{n}"}
+            out.write(f"d/{n}", {"png": picture(10 + n, 20), **caption})
+
+
+def picture(width: int, height: int) -> bytes:
+    """Return a black PNG."""
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    image.new("L", (width, height)).save(out := io.BytesIO(), "PNG")
+    return out.getvalue()
+
+
+def test_its_samples_by_an_index_of_tarkit(here: Path) -> None:
+    """A picture with text or JSON is one sample, which has its caption."""
+    write_pictures()
+    tarkit.index("s", "webshart")
+    read = result(SAMPLES, "s")
+    if read is None:
+        pytest.skip("this webshart has no samples")
+    assert read == [(f"d/{n}.png", picture(10 + n, 20), f"c{n}") for n in range(6)]
+
+
+def test_an_index_with_sizes_and_captions(run: Run) -> None:
+    """What it stores beside the places of fields does not disturb."""
+    write_pictures()
+    result(DESCRIBE, "s")
+    first = json.loads(Path("s/s-0.json").read_text())["files"]["d/0.png"]
+    assert (first["width"], first["height"], first["captions"]) == (10, 20, ["one", "two"])
+    assert tarkit.verify_index("s/*.tar", "webshart") == []
+    assert [run("get", f"d/{n}.png", "s").stdout for n in range(6)] == [picture(10 + n, 20) for n in range(6)]
 
 
 @pytest.mark.parametrize("writer", ["theirs", "ours"])

@@ -314,6 +314,40 @@ def test_a_position_for_other_workers(shards: str) -> None:
         list(DataLoader(again, num_workers=2))
 
 
+WITHOUT = """if __name__ == "__main__":
+    import sys
+    sys.modules["torchdata"] = None  # to import it raises an error
+    from torch.utils.data import DataLoader
+    from tarkit.torch import TorchDataset
+
+    def keys(loader):
+        return [key for batch in loader for key in batch["__key__"]]
+
+    dataset = TorchDataset("s-*.tar", shuffle=20, seed=3)
+    for workers in (0, 2):
+        assert len(set(keys(DataLoader(dataset, batch_size=5, num_workers=workers)))) == 200
+    whole = keys(DataLoader(dataset, batch_size=5))
+    dataset.set_epoch(2)
+    batches = iter(DataLoader(dataset, batch_size=5))
+    first = keys([next(batches) for _ in range(7)])
+    again = TorchDataset("s-*.tar", shuffle=20, seed=3)
+    again.load_state_dict(dataset.state_dict())
+    assert first + keys(DataLoader(again, batch_size=5)) == whole
+    again.load_state_dict(dataset.state_dict())
+    keys(DataLoader(again, batch_size=5, num_workers=2))
+"""
+
+
+def test_without_torchdata(shards: str) -> None:
+    """Epochs in a DataLoader; without workers it continues at a position, and with them the error names torchdata."""
+    Path("main.py").write_text(WITHOUT)
+    done = subprocess.run([sys.executable, "main.py"], stderr=subprocess.PIPE, text=True, check=False, timeout=120)
+    last = [line for line in done.stderr.splitlines() if line.strip()][-2:]
+    assert last[0].endswith("the position was loaded in another process, and is that of another worker")
+    assert last[1].startswith("hint: ")
+    assert "torchdata" in last[1]
+
+
 KILLED = """if __name__ == "__main__":
     import os, pickle, signal, sys
     from tarkit.torch import TorchDataset

@@ -19,6 +19,7 @@ from tarkit.sizes import plural
 from tests._tools import each_row
 
 numpy = pytest.importorskip("numpy")
+PIL = pytest.importorskip("PIL")
 Image = pytest.importorskip("PIL.Image")
 
 FIELDS = ("jpg", "png", "webp", "gif", "bmp", "tif", "pnm", "pbm", "pgm", "ppm")
@@ -88,6 +89,8 @@ def test_modes_that_a_format_keeps(field: str, mode: str) -> None:
         assert raised.value.hint == "convert() changes the mode"
         return
     back = Image.open(io.BytesIO(Coder().encode(field, image)))
+    if PIL.__version__.startswith("12.") and (back.format, mode) == ("TIFF", "YCbCr"):
+        pytest.skip("Pillow 12 does not read the TIFF files of YCbCr that it writes")
     back.load()
     expected = image
     if mode in ("P", "PA") and back.mode != mode:
