@@ -72,7 +72,7 @@ split x.tar -c 1000 -o 'x-%06d.tar'  # shards of 1000 samples
     reshard shards chunk divide rechunk repartition tarsplit
 split x.tar -c 1000 --parts train=0.9,val=0.1  # shards of each part
     partition train-test-split folds holdout
-proc x.tar -c 'md5sum sample.jpg > sample.md5' -o y.tar  # a command for each sample
+proc x.tar -c 'md5sum sample.jpg > sample.md5' -o y.tar  # a command for each sample; --map calls Python
     map apply run exec transform process edit filter-map tarproc
 each '*.tar' -- stats {} --total  # a command line for each archive
     foreach for xargs parallel batch jobs
