@@ -349,7 +349,10 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words; errors get the context of this command, and name its options as it has them."""
-        errors.command_line = {param.name or "": param.spelled for param in self.params if isinstance(param, Option)}
+        if not ctx.resilient_parsing:  # words that are completed have no errors
+            errors.command_line = {
+                param.name or "": param.spelled for param in self.params if isinstance(param, Option)
+            }
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
