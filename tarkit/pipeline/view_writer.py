@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import TarkitError, Unsupported, Usage, show, spell
@@ -13,11 +13,13 @@ from tarkit.pipeline.stages import without_strays
 from tarkit.pipeline.view_rows import FIELDS, KEY, MORE, SHARD, START, STOP, RowGroup, ViewFile
 from tarkit.samples.sample import TarSample
 from tarkit.stores.schemes import public_name
+from tarkit.streams.copy import CHUNK
 from tarkit.streams.location import is_view
 from tarkit.streams.ranges import JoinedSource
 from tarkit.streams.sink import Sink
-from tarkit.streams.source import Source
-from tarkit.tables.parquet import PyarrowFile, load_pyarrow
+from tarkit.streams.source import FileSource, Source
+from tarkit.streams.tempfile import TemporaryFile
+from tarkit.tables.parquet import PyarrowFile, SourceFile, load_pyarrow
 
 if TYPE_CHECKING:
     from tarkit.pipeline.chain import Chain
@@ -37,6 +39,32 @@ class _Row(NamedTuple):
     number: int
 
 
+class _Part:
+    """Rows with the same columns, in temporary space: which columns there are is known at the end."""
+
+    def __init__(self, schema: Any, parquet: Any, tmpdir: str | None) -> None:
+        self.schema, self.file, self.size = schema, TemporaryFile(tmpdir), 0
+        self._parquet, self._made = parquet, PyarrowFile()
+        self._writer = parquet.ParquetWriter(self._made, schema, compression="zstd")
+
+    def write(self, table: Any) -> None:
+        self._writer.write_table(table.select(self.schema.names).cast(self.schema))
+        self._take()
+
+    def close(self) -> None:
+        self._writer.close()
+        self._take()
+
+    def _take(self) -> None:
+        data = self._made.take()
+        self.file.write(data)
+        self.size += len(data)
+
+    def tables(self) -> Iterator[Any]:
+        file = self._parquet.ParquetFile(SourceFile(FileSource(os.dup(self.file.fd), self.file.name)))
+        return (file.read_row_group(number, use_threads=False) for number in range(file.num_row_groups))
+
+
 class ViewWriter:
     """Writes rows of a view to a sink.
 
@@ -44,10 +72,11 @@ class ViewWriter:
         sink: the output.
         directory: paths of archives are written relative to it; None for an object: they are URLs.
         schema: the columns with values, as Arrow has them.
+        tmpdir: the directory of temporary files.
     """
 
-    def __init__(self, sink: Sink, directory: str | None, schema: Any) -> None:
-        self._arrow, parquet = load_pyarrow("a view")
+    def __init__(self, sink: Sink, directory: str | None, schema: Any, tmpdir: str | None = None) -> None:
+        self._arrow, self._parquet = load_pyarrow("a view")
         arrow = self._arrow
         ranges = arrow.struct([("shard", arrow.string()), ("start", arrow.int64()), ("stop", arrow.int64())])
         places = [
@@ -60,16 +89,16 @@ class ViewWriter:
         ]
         self._values = list(schema)
         self._schema = arrow.schema([*map(arrow.field, *zip(*places, strict=True)), *self._values])
-        self._sink, self._directory = sink, directory
-        self._file = PyarrowFile()
-        self._writer = parquet.ParquetWriter(self._file, self._schema, compression="zstd")
+        self._sink, self._directory, self._tmpdir = sink, directory, tmpdir
+        self._parts: list[_Part] = []
+        self._without = {MORE, FIELDS}  # columns that no row has needed yet
         self._rows: list[_Row] = []
         self._names: dict[Source, str] = {}
 
     @property
     def position(self) -> int:
         """The bytes written so far."""
-        return self._file.tell()
+        return sum(part.size for part in self._parts)
 
     def add(self, sample: TarSample) -> None:
         """Add the row of a sample. Raises TarkitError if it cannot be named by ranges of archives that stay."""
@@ -121,7 +150,17 @@ class ViewWriter:
         return path
 
     def _flush(self) -> None:
-        arrow, rows = self._arrow, self._rows
+        table = self._table(self._rows) if self._rows else self._schema.empty_table()
+        without = {name for name in self._without if table.column(name).null_count == len(table)}
+        if not self._parts or without != self._without:
+            self._without = without
+            schema = self._arrow.schema([field for field in self._schema if field.name not in without])
+            self._parts.append(_Part(schema, self._parquet, self._tmpdir))
+        self._parts[-1].write(table)
+        self._rows = []
+
+    def _table(self, rows: Sequence[_Row]) -> Any:
+        arrow = self._arrow
         keys, shards, starts, stops, more, fields, groups, numbers = zip(*rows, strict=True)
         columns = [
             arrow.array(keys, arrow.string()),
@@ -132,9 +171,7 @@ class ViewWriter:
             arrow.array(fields, arrow.string()),
             *(self._column(field, groups, numbers) for field in self._values),
         ]
-        self._writer.write_table(arrow.table(columns, schema=self._schema))
-        self._rows = []
-        self._sink.write(self._file.take())
+        return arrow.table(columns, schema=self._schema)
 
     def _column(self, field: Any, groups: Sequence[RowGroup | None], numbers: Sequence[int]) -> Any:
         """Return the values that rows of views have in a column; null for samples of archives."""
@@ -160,11 +197,26 @@ class ViewWriter:
         return column.take(arrow.array(inverse))
 
     def finish(self) -> None:
-        """Write the last rows, and complete the output."""
-        if self._rows:
+        """Complete the output: with one part its bytes, else the rows of all with the columns of the last one."""
+        if self._rows or not self._parts:
             self._flush()
-        self._writer.close()
-        self._sink.write(self._file.take())
+        for part in self._parts:
+            part.close()
+        last = self._parts[-1]
+        if len(self._parts) > 1:
+            whole = _Part(last.schema, self._parquet, self._tmpdir)
+            for part in self._parts:
+                for table in part.tables():
+                    for name in last.schema.names:
+                        if name not in table.schema.names:
+                            table = table.append_column(
+                                name, self._arrow.nulls(len(table), last.schema.field(name).type)
+                            )
+                    whole.write(table)
+            whole.close()
+            last = whole
+        for at in range(0, last.size, CHUNK):
+            self._sink.write(last.file.read(at, min(at + CHUNK, last.size)))
         self._sink.close()
 
     def __enter__(self) -> ViewWriter:
@@ -203,7 +255,12 @@ def write_view(data: Chain, output: Output, run: Run) -> tuple[bytes, bytes]:
     if output.location.kind == "path":
         directory = os.path.dirname(os.path.abspath(output.location.text))
     first = last = None
-    with flow, ViewWriter(flow.open(output._replace(format=None), data.locations), directory, schema) as writer:
+    with (
+        flow,
+        ViewWriter(
+            flow.open(output._replace(format=None), data.locations), directory, schema, flow.inputs.tmpdir
+        ) as writer,
+    ):
         total = total_size(data.locations) if data.permutes else None
         for batch in run.watch("writing", without_strays(batches, run.policy), lambda: writer.position, total):
             for sample in batch:

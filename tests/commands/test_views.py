@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tarkit
+from tarkit.pipeline import view_writer
 from tests._tools import each_row
 from tests.conftest import Archive, Run, entries, keys, tar
 
@@ -161,6 +162,32 @@ def test_more_ranges(run: Run, make: Callable[[], str]) -> None:
     assert [name for name, _ in entries(run("cat", "w.parquet", "-o", "-").stdout)] == ["a0.cls", "a0.jpg", "a0.txt"]
     run("sort", "w.parquet", "-o", "again.parquet")
     assert run("cat", "again.parquet", "-o", "-").stdout == run("cat", "w.parquet", "-o", "-").stdout
+
+
+@each_row("first", [0, 1, 2, 3, 5])
+def test_columns_that_some_rows_need(
+    run: Run, make: Callable[[], str], first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view has the columns of further ranges and fields if a row needs them, wherever that is."""
+    monkeypatch.setattr(view_writer, "ROWS", 2)
+    made = rows(make())[:6]
+    assert parquet.read_schema("v.parquet").names == ["__key__", "__shard__", "__start__", "__stop__"]
+    more = [{"shard": "data/b.tar", "start": 1536, "stop": 3072}]
+    for number, row in enumerate(made):
+        row |= {"score": number, "__more__": more if number == first else None}
+        row["__fields__"] = "jpg picture:cls" if number == first + 2 else None
+    run("sort", write("w.parquet", made), "-o", "out.parquet")
+    columns = {"__key__", "__shard__", "__start__", "__stop__", "score"} | ({"__more__"} if first < 6 else set())
+    assert {*parquet.read_schema("out.parquet").names} == columns | ({"__fields__"} if first + 2 < 6 else set())
+    assert run("cat", "out.parquet", "-o", "-").stdout == run("cat", "w.parquet", "-o", "-").stdout
+    assert [row["score"] for row in rows("out.parquet")] == [*range(6)]
+
+
+def test_no_sample(run: Run, make: Callable[[], str]) -> None:
+    """A view may have no rows."""
+    run("cat", make(), "--match", "none", "-o", "out.parquet")
+    assert rows("out.parquet") == []
+    assert keys(run("cat", "out.parquet", "-o", "-").stdout) == ""
 
 
 KINDS = {
