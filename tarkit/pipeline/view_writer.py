@@ -118,7 +118,7 @@ class ViewWriter:
     def _ranges_of(self, sample: TarSample) -> tuple[list[tuple[Source, int, int]], str | None]:
         """Return the ranges of archives that a sample consists of, and its fields if they are renamed."""
         source = sample.source
-        if sample.plain and not isinstance(source, JoinedSource):
+        if not isinstance(source, JoinedSource) and sample.start < sample.stop:  # its entries are adjacent
             return [(source, sample.start, sample.stop)], None
         named = origins_of(source, (), sample.entries)
         if named is None:
