@@ -1,27 +1,23 @@
 """Run the blocks of documents: scripts/docs --outputs writes what they print, tests/test_readme.py compares it.
 
 A block `text` directly below a block `sh` or `python` is its output, stdout and stderr; an empty one is filled. The
-blocks of a section run one after the other in a directory of their own, with the files below. The pages of the Python
+blocks of a section run one after the other in a directory of their own, with the files of tarkit/demo_recipes.py. The pages of the Python
 guide are one program.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import re
-import struct
 import subprocess
 import sys
-import tarfile
 import tempfile
 import zlib
 from collections.abc import Iterator
-from functools import cache
-from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
+
+from tarkit import demo_recipes
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -29,66 +25,6 @@ _REFERENCE = ("datasets", "steps", "outputs", "samples", "work", "writers", "che
 GUIDE = [ROOT / "docs/python.md", *(ROOT / f"docs/api/{name}.md" for name in _REFERENCE)]
 ELSEWHERE = ("From directories of pictures to a trained model", "Examples")
 """Sections whose blocks are not run: tests/loading/test_training.py runs the first; the last is that of commands."""
-
-# ---- Files that the blocks work on
-
-JPEG = base64.b64decode(
-    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAA0JCgsKCA0LCgsODg0PEyAVExISEyccHhcgLikxMC4pLSwzOko+MzZGNywtQFdBRkxOUlNSMj5aYVpQ"
-    "YEpRUk//wAALCAAQABgBAREA/8QAFQABAQAAAAAAAAAAAAAAAAAAAAb/xAAUEAEAAAAAAAAAAAAAAAAAAAAA/9oACAEBAAA/AKwAH//Z"
-)  # 24 x 16
-
-
-def _npy(numbers: list[float], *shape: int) -> bytes:
-    header = repr({"descr": "<f8", "fortran_order": False, "shape": shape}).ljust(117).encode() + b"\n"
-    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + struct.pack(f"<{len(numbers)}d", *numbers)
-
-
-@cache
-def _tar(keys: str) -> bytes:
-    """Return an archive of samples with these keys, such as cat/3: a picture, the class, JSON and a text."""
-    buffer = BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for key in keys.split():
-            kind, number = key.split("/")
-            values = {"label": kind, "score": int(number) / 8}
-            text = f"a {kind} {('asleep', 'at the door', 'on a chair')[int(number) % 3]}"
-            fields = {"jpg": JPEG, "cls": b"%d" % (kind == "dog"), "json": json.dumps(values).encode()}
-            for field, content in (*fields.items(), ("txt", text.encode())):
-                entry = tarfile.TarInfo(f"{key}.{field}")
-                entry.size = len(content)
-                archive.addfile(entry, BytesIO(content))
-    return buffer.getvalue()
-
-
-SHARDS = ["cat/0 cat/1 cat/2 cat/3", "cat/4 cat/5 dog/0", "dog/1 dog/2 dog/3", "dog/4 dog/7"]
-FILES = {
-    "cut.tar": _tar(SHARDS[0] + " cat/4")[: 4 * 4 * 1024 + 1024 + 600],
-    "a.tar": _tar("cat/0 cat/1"),
-    "b.tar": _tar("cat/0 cat/1"),
-    "keep.txt": b"cat/3\ndog/7\n",
-    "scores.csv": b"key,score\ncat/3,0.5\ndog/7,0.9\n",
-    "captions.csv": b"file,txt\n" + b"".join(b"%d.jpg,picture %d\n" % (i, i) for i in range(4)),
-    **{f"shards/train-{i:06d}.tar": _tar(keys) for i, keys in enumerate(SHARDS)},
-    **{f"photos/{kind}/{i}.jpg": JPEG for kind in ("cat", "dog") for i in range(10)},
-    **{f"tree/images/{i}.jpg": JPEG for i in range(4)},
-    **{f"scans/scan.2024.v{i}.{field}": JPEG for i in range(4) for field in ("png", "txt")},
-    **{f"tree/notes/{i}.json": b"{}" for i in range(3)},
-    **{f"npy/arr_{i:06d}.input.npy": _npy([i] * 16, 4, 4) for i in range(40)},
-    **{f"npy/arr_{i:06d}.output.npy": _npy([i]) for i in range(40)},
-    **{f"npy_large/arr_{i:06d}.input.npy": _npy([i] * 16, 4, 4) for i in range(12)},
-    **{f"npy_large/arr_{i:06d}.output.npy": _npy([i]) for i in range(12)},
-}
-
-
-def fill(directory: Path, text: str) -> None:
-    """Write the files that a text needs: those of the directories that it names, and all others."""
-    for name, content in FILES.items():
-        above, slash, _ = name.partition("/")
-        if not slash or re.search(rf"\b{above}\b", text):
-            path = directory / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-
 
 # ---- Blocks
 
@@ -158,7 +94,7 @@ def with_outputs(text: str, programs: str) -> str:
     for title in dict.fromkeys(each.section for each in every if each.shown is not None):
         section = [each for each in every if each.section == title]
         with tempfile.TemporaryDirectory() as name:
-            fill(Path(name), "".join(each.text for each in section) + title)
+            demo_recipes.write(Path(name))
             changes += zip(section, run(section, Path(name), programs), strict=True)
     return _replaced(text, changes)
 

@@ -1,12 +1,15 @@
 """Data to try tarkit on: posters of landscapes as PNG files, with captions and JSON, in a directory for each class.
 
     python3 -m tarkit.demo DIRECTORY [SCALE]
+    python3 -m tarkit.demo --recipes DIRECTORY
 
-The pictures are the same each time; there are 60 times SCALE, 1 by default.
+The pictures are the same each time; there are 60 times SCALE, 1 by default. With --recipes there are the files of
+`tarkit.demo_recipes` instead.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import random
@@ -15,6 +18,8 @@ import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+
+from tarkit import demo_recipes
 
 WIDTH, HEIGHT = 720, 480
 
@@ -219,13 +224,8 @@ def paint(name: str, number: int) -> tuple[bytes, str, dict[str, object]]:
     return poster.png(), caption, {"time": time, "sun": light, "seed": number}
 
 
-def main(words: list[str]) -> str | None:
-    """Write all pictures; return what is wrong with the words of the command line."""
-    if len(words) not in (1, 2) or not all(word.isdecimal() for word in words[1:]):
-        return "usage: python3 -m tarkit.demo DIRECTORY [SCALE]"
-    directory, scale = Path(words[0]), int(words[1]) if words[1:] else 1
-    if directory.exists():
-        return f"{directory} is there already: remove it, or name another directory"
+def paint_all(directory: Path, scale: int) -> int:
+    """Write all pictures, with captions and values; return how many there are."""
     number = 0
     for name, count in CLASSES.items():
         (directory / name).mkdir(parents=True)
@@ -236,9 +236,27 @@ def main(words: list[str]) -> str | None:
             base.with_suffix(".png").write_bytes(picture)
             base.with_suffix(".txt").write_text(caption + "\n")
             base.with_suffix(".json").write_text(json.dumps(values) + "\n")
-    sys.stdout.write(f"{number} pictures in {directory}\n")
-    return None
+    return number
+
+
+def main(words: list[str]) -> None:
+    """Write what the words of the command line say. Raises SystemExit for other words, and for --help."""
+    parser = argparse.ArgumentParser("python3 -m tarkit.demo", description="Write data to try tarkit on.")
+    parser.add_argument("directory", metavar="DIRECTORY", type=Path, help="a new directory")
+    parser.add_argument("scale", metavar="SCALE", type=int, nargs="?", help="paint 60 times SCALE pictures; default: 1")
+    parser.add_argument("--recipes", action="store_true", help="the files that the recipes of the documentation name")
+    given = parser.parse_args(words)
+    directory, scale = given.directory, given.scale
+    if directory.exists():
+        parser.error(f"{directory} is there already: remove it, or name another directory")
+    if scale is not None and (given.recipes or scale < 1):
+        parser.error("SCALE is a number of 1 or more, and does not go with --recipes")
+    if given.recipes:
+        said = f"{demo_recipes.write(directory)} files"
+    else:
+        said = f"{paint_all(directory, scale or 1)} pictures"
+    sys.stdout.write(f"{said} in {directory}\n")
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    main(sys.argv[1:])

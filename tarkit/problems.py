@@ -42,7 +42,7 @@ PROBLEMS: dict[str, ProblemKind] = {
         "the input ends between two entries, without the two zero blocks that end an archive",
         "accepts the end",
         "drops the last sample",
-        "if the archive is known to be whole, --allow no-end-marker accepts it",
+        "fetch the shard again; if it is known to be whole, --allow no-end-marker",
     ),
     "bad-header": ProblemKind(
         "error",

@@ -20,6 +20,7 @@ from typing import Any
 import click
 import pytest
 
+from tarkit import demo_recipes
 from tarkit.cli.app import group
 from tests._documents import documents, text_of
 from tests._served import served
@@ -382,7 +383,7 @@ def test_the_blocks_of_a_section_run(section: str, directory: Path) -> None:
     blocks = [block for block in TO_RUN if block.section == section]
     for block in blocks:
         _only_here(block)
-    documents.fill(directory, "".join(block.text for block in blocks) + section)
+    demo_recipes.write(directory)
     programs = (directory / "bin", Path(sys.executable).parent, os.environ["PATH"])
     shell = [block for block in blocks if block.language in ("sh", "python")]
     if shell:

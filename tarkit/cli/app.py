@@ -39,7 +39,7 @@ COMMANDS = {
     "get": "Write one field, or one sample, found by its key.",
     "extract": "Unpack samples into a directory, and nowhere else.",
     "tsv": "Write a table with a row for each sample.",
-    "stats": "Count samples, fields and sizes by the headers alone.",
+    "stats": "Count samples, fields, sizes and classes.",
     "check": "Find what is wrong with shards, and write a clean copy.",
     "index": "Write index files that other tools read.",
     "each": "Run a command line for each of many values, in parallel.",

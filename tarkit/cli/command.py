@@ -50,7 +50,12 @@ _SHARD = {
     "--prefix": "--match '^TEXT'",
 }
 REMOVED: dict[str, dict[str, str]] = {
-    "": {"--rewrite": "the variable WDS_REWRITE has rules: FROM=TO;FROM=TO", "--noeof": _NOEOF, "-E": _NOEOF},
+    "": {
+        "--json": "--report - prints what was done as JSON",
+        "--rewrite": "the variable WDS_REWRITE has rules: FROM=TO;FROM=TO",
+        "--noeof": _NOEOF,
+        "-E": _NOEOF,
+    },
     "proc": _PROC | {"-S": _PROC["--subdirs"]},
     "create": {"--depfile-target": "the target is the output"},
     "shard": _TEMPLATE | _MAP | _SHARD,
@@ -59,9 +64,9 @@ REMOVED: dict[str, dict[str, str]] = {
     | {"--rng": "the order is that of --seed", "--initial": "--buffer N begins with 100 samples, as in webdataset"},
     "sort": _TEMPLATE,
     "split": _TEMPLATE | _MAP | {"--folds": "--parts K is K equal parts", "--salt": "--seed S changes the hash"},
-    "tsv": {"--available": "tarkit stats lists the fields"},
+    "tsv": {"--available": "tarkit stats lists the fields", "--json": "--format jsonl writes an object for each sample"},
 }
-"""Options that commands had, and the other way: hints of the errors. Those of all commands are in the row ""."""
+"""Options that commands had, or that only others have, and the other way: hints of the errors. Those of all commands are in the row ""."""
 WHOLE_RUN = ("progress", "report")  # common options that are for a whole run of jobs
 _WHOLE = "tarkit.whole_help"  # in the context: the help is printed by --help-all
 

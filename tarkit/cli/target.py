@@ -25,7 +25,7 @@ class OutputOptions(SeriesOptions):
     fsync: bool = FSYNC
     force: bool = FORCE
     count: int | None = row(
-        "Shards", "-c", "--count", at_least=1, metavar="N", help="Count: N samples per shard; OUT: 'x-%06d.tar'."
+        "Shards", "-c", "--count", at_least=1, metavar="N", help="N samples per shard, with OUT 'x-%06d.tar'."
     )
     size: str | None = row("Shards", "--size", metavar="SIZE", help="At most SIZE bytes per shard: 500M, 16MiB.")
     size_rule: SizeRule = SIZE_RULE

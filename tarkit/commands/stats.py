@@ -47,7 +47,7 @@ def stats(
     count: int | None,
     policy: Policy,
 ) -> None:
-    """Count samples, fields and sizes by the headers alone.
+    """Count samples, fields, sizes and classes.
 
     The report has the number of samples, the sizes of each field, which fields occur together, how even the shards are,
     and how many bytes the tar format adds. With --world and --workers it also has the samples that each process of a

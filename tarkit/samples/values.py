@@ -25,7 +25,7 @@ from typing import Any
 
 from tarkit.errors import Problem, show
 from tarkit.samples.fields import missing_field
-from tarkit.samples.names import spelled
+from tarkit.samples.names import near_field, spelled
 from tarkit.samples.sample import ABSENT, KEYLESS, TarSample, ViewRow
 from tarkit.sizes import plural
 from tarkit.streams.source import WindowSource
@@ -371,8 +371,11 @@ def _follow(view: View, field: bytes, value: Any, path: list[PathStep]) -> Any:
         try:
             value = step_into(value, step)
         except KeyError:
-            key, sample = ".".join(map(str, path[: place + 1])), view.sample
-            message = f"{show(sample.key or b'')} has no {show(key)} in its field {show(field)}"
+            above, sample = "".join(f"{word}." for word in path[:place]), view.sample
+            message = f"{show(sample.key or b'')} has no {show(f'{above}{step}')} in its field {show(field)}"
+            names = tuple(map(os.fsencode, value)) if isinstance(value, dict) and is_unicode([*value]) else ()
+            if near := near_field(names, os.fsencode(str(step))):
+                message += f"; did you mean {show(f'{above}{os.fsdecode(near)}')}?"
             raise Problem("missing-field", sample.source.name, sample.start, message) from None
     return value
 

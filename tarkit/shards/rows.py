@@ -52,13 +52,13 @@ def post_row(*names: str) -> Any:
         "Output",
         *names,
         metavar="COMMAND",
-        help="Post: run COMMAND for each shard; {} is its name.",
+        help="Run COMMAND after each shard; {} is its name.",
         more="It runs when the shard is complete, and may move or delete it.",
         parse=_parse_post,
     )
 
 
-COUNT: Any = row("Shards", "-c", "--count", metavar="N", help="Count: at most N samples in a shard.", at_least=1)
+COUNT: Any = row("Shards", "-c", "--count", metavar="N", help="At most N samples in a shard.", at_least=1)
 SHARDS: Any = row(
     "Shards", "-n", "--shards", metavar="N", help="Number of shards, with equally many samples.", at_least=1
 )
