@@ -1,8 +1,8 @@
 """Run the blocks of documents: scripts/docs --outputs writes what they print, tests/test_readme.py compares it.
 
 A block `text` directly below a block `sh` or `python` is its output, stdout and stderr; an empty one is filled. The
-blocks of a section run one after the other in a directory of their own, with the files of tarkit/demo_recipes.py. The pages of the Python
-guide are one program.
+blocks of a section run one after the other in a directory of their own, with the files of tarkit/demo_recipes.py. The
+pages of the Python guide are one program.
 """
 
 from __future__ import annotations

@@ -251,11 +251,8 @@ def main(words: list[str]) -> None:
         parser.error(f"{directory} is there already: remove it, or name another directory")
     if scale is not None and (given.recipes or scale < 1):
         parser.error("SCALE is a number of 1 or more, and does not go with --recipes")
-    if given.recipes:
-        said = f"{demo_recipes.write(directory)} files"
-    else:
-        said = f"{paint_all(directory, scale or 1)} pictures"
-    sys.stdout.write(f"{said} in {directory}\n")
+    count = demo_recipes.write(directory) if given.recipes else paint_all(directory, scale or 1)
+    sys.stdout.write(f"{count} {'files' if given.recipes else 'pictures'} in {directory}\n")
 
 
 if __name__ == "__main__":

@@ -413,6 +413,14 @@ def test_outputs_are_what_the_documents_show() -> None:
     assert documents.with_outputs(text, os.environ["PATH"]) == text.replace("old", "one")
 
 
+@each_row(
+    "page", [path for path in documents.DOCUMENTS if path.parent.name == "recipes" or path.stem in ("faq", "views")]
+)
+def test_a_page_of_recipes_says_how_its_files_are_made(page: Path) -> None:
+    """Each page has the command line of the home page, except the one on clusters, whose blocks need one."""
+    assert page.stem == "cluster" or "python3 -m tarkit.demo --recipes try && cd try" in page.read_text()
+
+
 def test_every_check_has_its_section() -> None:
     """Each check names a section, and titles of sections that are run are unique among all documents."""
     assert set(CHECKS) <= set(SECTIONS)

@@ -64,9 +64,9 @@ REMOVED: dict[str, dict[str, str]] = {
     | {"--rng": "the order is that of --seed", "--initial": "--buffer N begins with 100 samples, as in webdataset"},
     "sort": _TEMPLATE,
     "split": _TEMPLATE | _MAP | {"--folds": "--parts K is K equal parts", "--salt": "--seed S changes the hash"},
-    "tsv": {"--available": "tarkit stats lists the fields", "--json": "--format jsonl writes an object for each sample"},
+    "tsv": {"--available": "tarkit stats lists the fields", "--json": "--format jsonl writes JSON, a sample a line"},
 }
-"""Options that commands had, or that only others have, and the other way: hints of the errors. Those of all commands are in the row ""."""
+"""Options that commands had, or only others have, and the other way: hints of the errors. The row "" is for all."""
 WHOLE_RUN = ("progress", "report")  # common options that are for a whole run of jobs
 _WHOLE = "tarkit.whole_help"  # in the context: the help is printed by --help-all
 

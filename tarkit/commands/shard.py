@@ -45,7 +45,8 @@ def shard(directory: str, options: Callable[..., ShardOptions]) -> None:
     A file whose name has no dot, or begins with one, is no sample: it goes with the sample that follows, -c and -n do
     not count it, and -s counts its bytes. The depfile lists the directories of the tree too.
 
-    Without -c, -s, -n or --even a shard has at most 1G (10^9 bytes). The file of --map has patterns for names:
+    Without -o the shards are shard-000000.tar and so on, in the working directory. Without -c, -s, -n or --even a shard
+    has at most 1G (10^9 bytes). The file of --map has patterns for names:
     {"fish-%d.tar": ["train/n0144.*", "glob:train/n0153/*"]}.
 
     The objects below a URL are packed as the files below a directory. Up to 32 are requested at a time.

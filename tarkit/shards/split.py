@@ -82,8 +82,8 @@ class SplitOptions(SeriesOptions):
         default="spread",
         choices=Remainder,
         metavar="HOW",
-        help="Rest: spread, drop, repeat.",
-        more="What to do with samples that are left over when their number is divided by N. spread: some shards have "
+        help="What to do with the rest: spread, drop, repeat.",
+        more="The rest are the samples that are left over when their number is divided by N. spread: some shards have "
         "one sample more. drop: they are left out. repeat: some samples come twice, so that all shards are full.",
     )
     max_shards: int | None = row(

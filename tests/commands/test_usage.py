@@ -160,6 +160,8 @@ extract in.tar -> extract: Missing option '-C' / '--directory'.
 extract in.tar -C '' -> the name of the directory is empty
 extract in.tar -C in.tar -> -C 'in.tar': it is a file, not a directory
 
+cat in.tar --json -> cat: No such option '--json'... | --report - prints what was done as JSON
+tsv in.tar --json -> tsv: No such option '--json'... | --format jsonl writes JSON, a sample a line
 get x in.tar =>
     no sample 'x': searched 1 input | a key includes the directories of its path: tarkit show --names lists keys
 get x.jpg in.tar => no sample 'x': searched 1 input | a key includes the directories of its path: ...

@@ -221,11 +221,14 @@ def test_paths(seed: int, run: Run, archive: Archive) -> None:
         ("len(json.none) == 1", "expected text, a list or an object, not null; str(NAME) takes a field as text"),
         ("json.l.5 == 1", "'k' has no 'l.5' in its field 'json'"),
         ("json.l[5] == 1", "for 'k': no 5"),
+        ("json.noen == 1", "'k' has no 'noen' in its field 'json'; did you mean 'none'?"),
+        ("json.box.widht == 1", "'k' has no 'box.widht' in its field 'json'; did you mean 'box.width'?"),
+        ("json.other == 1", "'k' has no 'other' in its field 'json' [missing-field]"),
     ],
 )
 def test_messages_of_expressions(expression: str, message: str, run: Run, archive: Archive) -> None:
     """What is wrong with a value is said with its name as it is written."""
-    word = archive({"k.json": b'{"n": 7, "none": null, "l": [1]}'})
+    word = archive({"k.json": b'{"n": 7, "none": null, "l": [1], "box": {"width": 1}, "\\ud800": 1}'})
     assert message in run("cat", word, "--where", expression, exit=1).lines[0]
 
 
