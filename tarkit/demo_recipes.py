@@ -1,4 +1,4 @@
-"""The files that the recipes of the documentation work on: `python3 -m tarkit.demo --recipes DIRECTORY` writes them."""
+"""The files that the recipes of the documentation work on, which `tarkit.demo` writes."""
 
 from __future__ import annotations
 

@@ -373,8 +373,8 @@ def _follow(view: View, field: bytes, value: Any, path: list[PathStep]) -> Any:
         except KeyError:
             above, sample = "".join(f"{word}." for word in path[:place]), view.sample
             message = f"{show(sample.key or b'')} has no {show(f'{above}{step}')} in its field {show(field)}"
-            names = tuple(map(os.fsencode, value)) if isinstance(value, dict) and is_unicode([*value]) else ()
-            if near := near_field(names, os.fsencode(str(step))):
+            names = tuple(os.fsencode(name) for name in value if is_unicode(name)) if isinstance(value, dict) else ()
+            if is_unicode(step) and (near := near_field(names, os.fsencode(str(step)))):
                 message += f"; did you mean {show(f'{above}{os.fsdecode(near)}')}?"
             raise Problem("missing-field", sample.source.name, sample.start, message) from None
     return value

@@ -82,7 +82,7 @@ class SplitOptions(SeriesOptions):
         default="spread",
         choices=Remainder,
         metavar="HOW",
-        help="What to do with the rest: spread, drop, repeat.",
+        help="Spread, drop or repeat the rest.",
         more="The rest are the samples that are left over when their number is divided by N. spread: some shards have "
         "one sample more. drop: they are left out. repeat: some samples come twice, so that all shards are full.",
     )

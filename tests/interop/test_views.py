@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tarkit import demo_recipes
+from tests._documents import documents
 from tests._tools import each_row
 from tests.conftest import Archive, Run, keys
-from tests.interop._packages import needs, result
+from tests.interop._packages import ROOT, needs, result
 
 pytestmark = pytest.mark.torch
+SECTION = "Choose by values of the samples"
 
 TOOLS = {
     "duckdb": """
@@ -44,3 +47,17 @@ def test_a_view_goes_there_and_back(run: Run, archive: Archive, tool: str) -> No
     assert keys(Path("out.tar")) == "a3 a2"
     run("sort", "w.parquet", "-s", "note", "-o", "again.parquet")
     assert run("tsv", "again.parquet", "-f", "note").stdout == b"__key__\tnote\na0\ta0!\na2\ta2!\na3\ta3!\n"
+
+
+@each_row(("tool", "language"), [("duckdb", "sql"), ("polars", "py")])
+def test_the_join_of_the_documentation(run: Run, here: Path, tool: str, language: str) -> None:
+    """Samples are chosen by values that a table has, as the page on views says it."""
+    needs(tool)
+    demo_recipes.write(here)
+    run("cat", "shards/", "-o", "all.view.parquet")
+    run("tsv", "shards/", "-f", "cls json.score", "--format", "parquet", "-o", "values.parquet")
+    blocks = documents.blocks((ROOT / "docs/views.md").read_text(encoding="utf-8"))
+    [text] = [each.text for each in blocks if (each.section, each.language) == (SECTION, language)]
+    result(f"import {tool}\n{text if tool == 'polars' else f'duckdb.sql({text!r})'}\nprint(0)")
+    run("cat", "best.view.parquet", "-o", "best.tar")
+    assert keys(Path("best.tar")) == "dog/7 dog/4 dog/3 dog/2"
