@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import struct
-import tarfile
 from base64 import b64decode
-from io import BytesIO
 from pathlib import Path
+
+from tarkit.tar.block import padding
+from tarkit.tar.header import encode, end_of_archive
 
 JPEG = b64decode(
     "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAA0JCgsKCA0LCgsODg0PEyAVExISEyccHhcgLikxMC4pLSwzOko+MzZGNywtQFdBRkxOUlNSMj5aYVpQ"
@@ -23,18 +24,20 @@ def _npy(numbers: list[float], *shape: int) -> bytes:
 
 def _tar(keys: str) -> bytes:
     """Return an archive of samples with these keys, such as cat/3: a picture, the class, JSON and a text."""
-    buffer = BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for key in keys.split():
-            kind, number = key.split("/")
-            values = {"label": kind, "score": int(number) / 8}
-            text = f"a {kind} {('asleep', 'at the door', 'on a chair')[int(number) % 3]}"
-            fields = {"jpg": JPEG, "cls": b"%d" % (kind == "dog"), "json": json.dumps(values).encode()}
-            for field, content in (*fields.items(), ("txt", text.encode())):
-                entry = tarfile.TarInfo(f"{key}.{field}")
-                entry.size = len(content)
-                archive.addfile(entry, BytesIO(content))
-    return buffer.getvalue()
+    data = b""
+    for key in keys.split():
+        kind, number = key.split("/")
+        values = {"label": kind, "score": int(number) / 8}
+        text = f"a {kind} {('asleep', 'at the door', 'on a chair')[int(number) % 3]}"
+        fields = {
+            "jpg": JPEG,
+            "cls": b"%d" % (kind == "dog"),
+            "json": json.dumps(values).encode(),
+            "txt": text.encode(),
+        }
+        for field, content in fields.items():
+            data += encode(f"{key}.{field}".encode(), len(content)) + content + bytes(padding(len(content)))
+    return data + end_of_archive(len(data))
 
 
 def files() -> dict[str, bytes]:

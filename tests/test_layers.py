@@ -105,6 +105,7 @@ LAYERS = [
     "tarkit",
     "cli",
     "commands",
+    "demo_recipes",
     "demo",
     "__main__",
 ]
