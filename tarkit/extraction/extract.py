@@ -12,7 +12,7 @@ from tarkit.extraction.directory import OutputDirectory
 from tarkit.extraction.extraction import Extraction, way_out
 from tarkit.options import Options, row
 from tarkit.pipeline.chain import Chain
-from tarkit.pipeline.output import status_of, total_size
+from tarkit.pipeline.output import and_archives, status_of, total_size
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import refuse_braces
 from tarkit.problems import PROBLEMS
@@ -83,7 +83,10 @@ def extract(
     _check_directory(directory)
     taken = [
         status_of(path)
-        for path in (*(location.text for location in data.locations if location.kind == "path"), *reserved)
+        for path in (
+            *(location.text for location in and_archives(data.locations) if location.kind == "path"),
+            *reserved,
+        )
     ]
     inputs = {(status.st_dev, status.st_ino) for status in [os.fstat(0), *taken] if status is not None}
     temporary = directory if os.path.isdir(directory) else None

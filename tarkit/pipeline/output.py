@@ -12,6 +12,7 @@ from tarkit.errors import Usage, spell
 from tarkit.pipeline.template import refuse_template
 from tarkit.samples.sample import split_name
 from tarkit.stores import connect
+from tarkit.stores.schemes import scheme_of
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.codecs import (
     FORMAT_ALIASES,
@@ -307,6 +308,15 @@ def status_of(path: str | None) -> os.stat_result | None:
     return None if path is None else Output(Location("path", path, path), None).status()
 
 
+def and_archives(inputs: Sequence[Location]) -> Sequence[Location]:
+    """Return inputs, with the archives that views among them name: these are read as well."""
+    if not any(map(is_view, inputs)):
+        return inputs
+    from tarkit.pipeline.view_rows import with_archives
+
+    return with_archives(inputs)
+
+
 def refuse_input(path: str | None, inputs: Sequence[Location]) -> None:
     """Raise Usage when the file or object of this name, which will be written, is also an input."""
     if path is not None:
@@ -315,7 +325,7 @@ def refuse_input(path: str | None, inputs: Sequence[Location]) -> None:
 
 
 def _refuse_object(url: str, inputs: Sequence[Location]) -> None:
-    for location in inputs:
+    for location in and_archives(inputs) if scheme_of(url) else ():
         if location.kind == "url" and location.text == url:
             raise Usage(f"{location.name} is both input and output", "write to another object")
 
@@ -324,7 +334,7 @@ def refuse_overwrite(taken: os.stat_result | None, inputs: Sequence[Location]) -
     """Raise Usage when the file that will be written is also an input, by name or by redirection."""
     if taken is None:
         return
-    for location in inputs:
+    for location in and_archives(inputs):
         if location.kind not in ("stdin", "path"):
             continue
         try:

@@ -10,7 +10,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, TypeGuard
 from weakref import WeakKeyDictionary
 
-from tarkit.errors import Unsupported
+from tarkit.errors import Unsupported, Usage
+from tarkit.pipeline.stages import joined_row
 from tarkit.problems import Policy
 from tarkit.samples.fields import parse_fields, with_names
 from tarkit.samples.sample import SampleBatch, TarSample, ViewRow, key_of, singly, split_name
@@ -110,6 +111,7 @@ def origins_of(
     """
     ranges: list[tuple[Source, int, int]] = []
     words: list[bytes] = []
+    pairs: list[tuple[bytes, bytes]] = []
     renamed = False
     for entry in entries if entries is not None else [each for span in spans for each in _entries(source, span)]:
         origin = _origin_of(source, entry)
@@ -122,13 +124,30 @@ def origins_of(
             ranges.append((archive, before.start, before.stop))
         old, new = split_name(before.name), split_name(entry.name)
         if old is not None and new is not None:
+            pairs.append((old[1], new[1]))
             words.append(old[1] if old[1] == new[1] else b"%b:%b" % (new[1], old[1]))
             renamed = renamed or old[1] != new[1]
     if not ranges:
         return None
-    if renamed and len(words) > len(set(words)):
-        raise Unsupported(f"{source.name}: a field is there twice, so a view cannot say how fields are renamed")
-    return ranges, os.fsdecode(b" ".join(words)) if renamed else None
+    if not renamed:
+        return ranges, None
+    text = os.fsdecode(b" ".join(words))
+    if len(words) > len(set(words)) or not _says(text, pairs):
+        raise Unsupported(
+            f"{source.name}: a field is there twice, or has a name that -f cannot say: a view cannot rename it"
+        )
+    return ranges, text
+
+
+def _says(words: str, pairs: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Return whether the words of -f mean these pairs of an old and a new name."""
+    try:
+        choices = parse_fields(words)
+    except Usage:
+        return False
+    return [(choice.old, choice.old[0] if choice.new is None else choice.new) for choice in choices] == [
+        ((old,), new) for old, new in pairs
+    ]
 
 
 def _entries(source: Source, span: Span) -> list[Entry]:
@@ -334,9 +353,12 @@ class RangeList:
         return self.ranges(place)[0][0]
 
     def joined(self, places: Sequence[Place]) -> Place:
-        """Return one place of several, with the key of the first."""
+        """Return one place of several, with the key of the first, and the row of the one that has values."""
         first = places[0]
-        return _long([item for place in places for item in self.ranges(place)], first[0] & ~MANY, tail_of(first))
+        if len(places) > 1 and any(place[0] & NAMED for place in places):
+            raise Unsupported("parts of a sample with new names are joined: a view cannot say that")
+        row = joined_row(map(self.row_of, places), self._names[self.input_of(first)])
+        return _long([item for place in places for item in self.ranges(place)], *self._tail(key_in(first), row))
 
     def sample(self, place: Place, blob: bytes | None = None) -> TarSample:
         """Return the sample at a place; `blob` has its bytes if they are in memory."""

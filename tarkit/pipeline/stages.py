@@ -6,10 +6,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from tarkit.errors import Problem, respell, show
+from tarkit.errors import Problem, Unsupported, respell, show
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.checks import duplicate_entries
-from tarkit.samples.sample import Assembly, Recent, SampleBatch, TarSample, key_of, singly
+from tarkit.samples.sample import Assembly, Recent, SampleBatch, TarSample, ViewRow, key_of, singly
 from tarkit.sizes import plural
 from tarkit.streams.ranges import HeldRange, RangeSpool
 
@@ -184,8 +184,16 @@ def _union(*samples: TarSample) -> TarSample:
         for entry in sample.entries:
             assembly.keep(sample.source, entry)
     union = assembly.sample(first.key)
-    union.row = first.row
+    union.row = joined_row([sample.row for sample in samples], first.source.name)
     return union
+
+
+def joined_row(rows: Iterable[ViewRow | None], name: str) -> ViewRow | None:
+    """Return the row of a sample that is joined from several. Raises Unsupported if two of them have values."""
+    known = [row for row in rows if row is not None and row.has_values]
+    if len(known) > 1:
+        raise Unsupported(f"{name}: samples of two rows of views are joined, and both have values")
+    return known[0] if known else None
 
 
 def _problem(sample: TarSample) -> Problem:

@@ -22,7 +22,7 @@ from tarkit.samples.fields import Fields
 from tarkit.samples.sample import SampleBatch, singly
 from tarkit.samples.select import KeyList, Select
 from tarkit.sizes import plural
-from tarkit.streams.location import Location, is_view
+from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
     from tarkit.pipeline.output import Output
@@ -70,10 +70,6 @@ class Flow:
         """Open the output; raise Usage when it is one of the inputs, or a file that a step reads or writes."""
         if self.run.places and output.location.kind in ("path", "url"):
             self.run.reserve(output.location.text, "the output")
-        if any(map(is_view, inputs)):
-            from tarkit.pipeline.view_rows import with_archives
-
-            inputs = with_archives(inputs)
         return output.open(inputs)
 
     def __enter__(self) -> Self:

@@ -11,12 +11,13 @@ from operator import add, or_, sub
 from tarkit.errors import MissingFile, Problem, TarkitError, Unsupported, show
 from tarkit.pipeline.ranges import SHORT, SHORT_LIMIT, Place, RangeList
 from tarkit.pipeline.view_rows import Rows, StoredRow, ViewFile, locate_archive
-from tarkit.samples.checks import EntryChecks
+from tarkit.samples.checks import EntryChecks, describe_link
 from tarkit.samples.dataset import InputReader, open_source
 from tarkit.samples.fields import parse_fields, with_names
 from tarkit.samples.groups import BatchFinder
 from tarkit.samples.sample import SampleBatch, TarSample, is_safe, key_of, split_name
 from tarkit.streams.location import Location
+from tarkit.streams.ranges import JoinedSource
 from tarkit.streams.source import Source, WindowSource
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, TarReader
@@ -48,7 +49,7 @@ class ViewReader:
     def _locate(self, view: Location, shard: str) -> Location:
         """Return where a shard is; raise TarkitError if it is not there, or may not be named."""
         location, allowed = locate_archive(view, shard)
-        if location.kind == "path" and not os.path.exists(location.text):
+        if location.kind == "path" and not os.path.isfile(location.text):
             hint = "has the view or the shard been moved? Paths in a view are relative to its directory"
             raise MissingFile(f"{location.name}: No such file or directory; named by {view.name}", hint, location.text)
         if not allowed:
@@ -189,6 +190,9 @@ class ViewReader:
         if not ((0 in named.name or checks.name(named)) & checks.entries(entries)):
             self.dropped += 1
             return None
+        if ranges > 1 and not self._links_stay(source, entries, checks):
+            self.dropped += 1
+            return None
         sample.key = key_of(named)
         fields = None if rows.fields is None else rows.fields[number]
         if keys == {key} and fields is None:
@@ -197,8 +201,23 @@ class ViewReader:
         if 0 in key or split_name(key + b".x") != (key, b"x"):
             raise TarkitError(f"{self.name}: {show(key)} in row {row + 1} is not a key")
         changed = with_names(sample, key, None if fields is None else parse_fields(fields), policy)
+        if changed is not None and not checks.name(next(iter(changed.entries))):
+            changed = None
         self.dropped += changed is None
         return changed
+
+    def _links_stay(self, source: Source, entries: Sequence[Entry], checks: EntryChecks) -> bool:
+        """Return whether the target of each hard link is in the archive of the link, or that does not matter."""
+        archives: dict[bytes, Source] = {}
+        good = True
+        for entry in entries:
+            archive = (
+                next(iter(source.within(entry.start, entry.stop)))[0] if isinstance(source, JoinedSource) else source
+            )
+            if entry.type == block.HARD_LINK and archives.get(entry.link) is not archive:
+                good = checks("unmovable-entry", entry.start, f"{describe_link(entry)}, or in another archive") and good
+            archives.setdefault(entry.name, archive)  # type: ignore[arg-type]
+        return good
 
     def _changed(self, source: Source, start: int, row: int, words: str) -> None:
         """Report a row whose range is not as the view says; raise Problem unless the policy leaves such samples out."""
@@ -208,7 +227,7 @@ class ViewReader:
 
     def unchanged(self) -> None:
         """Raise TarkitError if an archive was changed since it was opened."""
-        for source in self._sources.values():
+        for source in (self._file.source, *self._sources.values()):
             source.unchanged()
 
     def close(self) -> None:

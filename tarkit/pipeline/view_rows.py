@@ -14,14 +14,16 @@ Nothing is in the metadata of the file, since tools that write such tables drop 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from tarkit.errors import TarkitError, Unsupported, Usage, printable, show
 from tarkit.samples.dataset import open_source
 from tarkit.samples.sample import ABSENT
-from tarkit.stores.schemes import scheme_of
-from tarkit.streams.location import Location, is_view, parse_output
+from tarkit.stores.schemes import find_scheme, is_socket, public_name, scheme_of
+from tarkit.streams.location import Location, is_view
 from tarkit.streams.source import WindowSource
 from tarkit.tables.parquet import SourceFile, load_pyarrow
 
@@ -42,10 +44,53 @@ class MoreRange(NamedTuple):
     stop: int
 
 
+def plain_values(column: Any) -> list[Any]:
+    """Return values of a column as JSON has them: times are text, decimals numbers, bytes text in UTF-8.
+
+    Raises:
+        ValueError: a value that cannot be one of these.
+    """
+    arrow, _ = load_pyarrow("a view")
+    kind = _plain_type(arrow, column.type)
+    values = (column if kind == column.type else column.cast(kind)).to_pylist()
+    return [_plain(value) for value in values] if "binary" in str(kind) else values
+
+
+def _plain_type(arrow: Any, kind: Any) -> Any:
+    types = arrow.types
+    if types.is_dictionary(kind):
+        return _plain_type(arrow, kind.value_type)
+    if types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind):
+        return arrow.string()
+    if types.is_duration(kind):
+        return arrow.int64()
+    if types.is_decimal(kind):
+        return arrow.float64()
+    if types.is_fixed_size_binary(kind):
+        return arrow.binary()
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return arrow.list_(_plain_type(arrow, kind.value_type))
+    if types.is_struct(kind):
+        members = [kind.field(number) for number in range(kind.num_fields)]
+        return arrow.struct([arrow.field(member.name, _plain_type(arrow, member.type)) for member in members])
+    return kind
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return value
+
+
 class RowGroup:
     """The values of some rows of a view; a column is read when a value of it is asked for."""
 
-    def __init__(self, file: Any, number: int, columns: frozenset[str]) -> None:
+    def __init__(self, file: Any, number: int, columns: frozenset[str], name: str) -> None:
+        self.name = name
         self._file = file
         self._number = number
         self.columns = columns
@@ -59,14 +104,18 @@ class RowGroup:
         at, values = self._windows.get(column, (0, []))
         if not at <= row < at + len(values):
             at = row - row % WINDOW
-            values = self.column(column).slice(at, WINDOW).to_pylist()
+            try:
+                values = plain_values(self.column(column).slice(at, WINDOW))
+            except (ValueError, OverflowError) as error:  # of Arrow, and of text that is not UTF-8
+                raise TarkitError(f"{self.name}: the column {show(column)} has no values for tarkit: {error}") from None
             self._windows[column] = at, values
         return values[row - at]
 
     def column(self, column: str) -> Any:
         """Return a column as an array of Arrow."""
         if column not in self._read:
-            self._read[column] = self._file.read_row_group(self._number, columns=[column], use_threads=False).column(0)
+            table = self._file.read_row_group(self._number, columns=[column], use_threads=False)
+            self._read[column] = table.column(column)  # there may be others, such as `a.b` with `a` that has a `b`
         return self._read[column]
 
 
@@ -75,6 +124,11 @@ class StoredRow(NamedTuple):
 
     group: RowGroup
     number: int
+
+    @property
+    def has_values(self) -> bool:
+        """Whether there are columns with values."""
+        return bool(self.group.columns)
 
     def value(self, column: str) -> Any:
         """Return the value of a column; ABSENT if there is no such column."""
@@ -105,17 +159,34 @@ class Rows(NamedTuple):
 def locate_archive(view: Location, shard: str) -> tuple[Location, bool]:
     """Return where an archive is that a view names, and whether the view may name it.
 
-    A view in a file may name any; one at a URL may name those below its own directory.
+    A name is a path or the URL of an object. A view in a file may name any; one at a URL may name those below its own
+    directory, by names that no decoding leads out of it.
+
+    Raises:
+        Usage: a URL whose scheme no store serves.
     """
-    if view.kind != "url":
-        if scheme_of(shard):
-            return parse_output(shard, view.options), True
+    if view.kind != "url" and not scheme_of(shard):
         path = os.path.join(os.path.dirname(view.text), shard)
         return Location("path", path, printable(path)), True
     base = view.text.rpartition("/")[0] + "/"
     text = shard if scheme_of(shard) else base + shard
-    inside = text.startswith(base) and not shard.startswith("/") and ".." not in text.removeprefix(base).split("/")
-    return parse_output(text, view.options), inside
+    if find_scheme(text) is None or is_socket(text):
+        raise Usage(f"{view.name}: it names {show(public_name(text))}, and that is no path and no object of a store")
+    return Location("url", text, public_name(text), options=view.options), view.kind != "url" or _is_below(text, base)
+
+
+def _is_below(url: str, base: str) -> bool:
+    """Return whether a URL begins with another one, and whether no step of it goes up, however it is decoded."""
+    path = re.split("[?#]", url, maxsplit=1)[0]
+    if not path.startswith(base):
+        return False
+    rest, before = path.removeprefix(base), ""
+    while rest != before:
+        rest, before = unquote(rest), rest
+        steps = re.split(r"[/\\]", rest)
+        if steps[0] == "" or not {".", ".."}.isdisjoint(steps):
+            return False
+    return True
 
 
 def with_archives(locations: Sequence[Location]) -> list[Location]:
@@ -126,6 +197,20 @@ def with_archives(locations: Sequence[Location]) -> list[Location]:
         result += [locate_archive(location, shard)[0] for shard in file.shards()]
         file.close()
     return result
+
+
+def _is_text(types: Any, kind: Any) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _are_ranges(types: Any, kind: Any) -> bool:
+    """Return whether a type is that of further ranges."""
+    if not (types.is_list(kind) or types.is_large_list(kind)) or not types.is_struct(kind.value_type):
+        return False
+    members = {member.name: member.type for member in map(kind.value_type.field, range(kind.value_type.num_fields))}
+    if not {"shard", "start", "stop"} <= {*members}:
+        return False
+    return _is_text(types, members["shard"]) and all(types.is_integer(members[name]) for name in ("start", "stop"))
 
 
 class ViewFile:
@@ -182,10 +267,9 @@ class ViewFile:
             if name in (START, STOP):
                 good, wanted = types.is_integer(kind), "whole numbers"
             elif name == MORE:
-                good, wanted = types.is_list(kind) or types.is_large_list(kind), "lists of shard, start and stop"
+                good, wanted = _are_ranges(types, kind), "lists of shard, start and stop"
             else:
-                good = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-                wanted = "text"
+                good, wanted = _is_text(types, kind), "text"
             if name not in REQUIRED and types.is_null(kind):  # as pandas writes a column of nulls
                 continue
             if not good:
@@ -199,7 +283,8 @@ class ViewFile:
 
     def value_schema(self) -> Any:
         """Return the schema of the columns with values."""
-        return self._arrow.schema([self.schema.field(name).remove_metadata() for name in self.values])
+        fields = [self.schema.field(name).remove_metadata().with_nullable(True) for name in self.values]
+        return self._arrow.schema(fields)
 
     def shards(self) -> list[str]:
         """Return the shards that rows name, in the order in which they come first."""
@@ -210,11 +295,11 @@ class ViewFile:
             if MORE in self._places:
                 for batch in self._file.iter_batches(ROWS, columns=[MORE], use_threads=False):
                     for ranges in filter(None, batch.column(0).to_pylist()):
-                        names |= dict.fromkeys(item["shard"] for item in ranges)
-        except self._arrow.ArrowException as error:
+                        names |= dict.fromkeys(item and item["shard"] for item in ranges)
+        except (self._arrow.ArrowException, UnicodeDecodeError) as error:
             raise self._damaged(error) from None
         if None in names:
-            raise TarkitError(f"{self.name}: {SHARD} is null in a row")
+            raise TarkitError(f"{self.name}: the name of an archive is null in a row")
         return list(names)
 
     def rows(self) -> Iterator[Rows]:
@@ -222,14 +307,14 @@ class ViewFile:
         columns = frozenset(self.values)
         before = 0
         for number in range(self._file.num_row_groups):
-            group, first = RowGroup(self._file, number, columns), 0
+            group, first = RowGroup(self._file, number, columns, self.name), 0
             try:
                 for batch in self._file.iter_batches(
                     ROWS, row_groups=[number], columns=self._places, use_threads=False
                 ):
                     yield self._rows_of(batch, group, first, before + first)
                     first += batch.num_rows
-            except self._arrow.ArrowException as error:
+            except (self._arrow.ArrowException, UnicodeDecodeError) as error:
                 raise self._damaged(error) from None
             before += first
 
@@ -250,9 +335,15 @@ class ViewFile:
             list(columns[SHARD]),
             list(columns[START]),
             list(columns[STOP]),
-            [[MoreRange(**item) for item in ranges or ()] for ranges in more] if more and any(more) else None,
+            [self._more(ranges or ()) for ranges in more] if more and any(more) else None,
             list(fields) if fields and any(text is not None for text in fields) else None,
         )
+
+    def _more(self, ranges: Sequence[dict[str, Any]]) -> list[MoreRange]:
+        found = [MoreRange(item["shard"], item["start"], item["stop"]) for item in ranges]
+        if any(None in item for item in found):
+            raise TarkitError(f"{self.name}: a range in {MORE} has a null")
+        return found
 
     def close(self) -> None:
         """Close the file."""

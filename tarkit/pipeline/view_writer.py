@@ -142,7 +142,9 @@ class ViewWriter:
             return location.text
         if self._directory is None:
             raise Usage(f"{location.name}: a view at a URL cannot name a local file", "copy the archive there first")
-        path = os.path.relpath(os.path.abspath(location.text), self._directory)
+        above, name = os.path.split(location.text)
+        path = os.path.join(os.path.relpath(os.path.realpath(above), self._directory), name)
+        path = path.removeprefix("./")
         try:
             path.encode()
         except UnicodeEncodeError:
@@ -253,7 +255,7 @@ def write_view(data: Chain, output: Output, run: Run) -> tuple[bytes, bytes]:
     batches, flow = data.batches(run, contents=False, directory=output.directory)
     directory = None
     if output.location.kind == "path":
-        directory = os.path.dirname(os.path.abspath(output.location.text))
+        directory = os.path.realpath(os.path.dirname(output.location.text))
     first = last = None
     with (
         flow,

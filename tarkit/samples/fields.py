@@ -26,7 +26,13 @@ OnMissing = Literal["error", "warn", "skip", "keep"]
 SMALL = 1 << 14  # bytes of a sample that are copied through memory when names change
 
 _SUFFIXES = sorted(
-    {".tar", *MESSAGE_SUFFIXES, *(suffix for codec in (*DECODED.values(), ZIP) for suffix in codec.suffixes)},
+    {
+        ".tar",
+        ".view.parquet",
+        ".parquet",
+        *MESSAGE_SUFFIXES,
+        *(suffix for codec in (*DECODED.values(), ZIP) for suffix in codec.suffixes),
+    },
     key=len,
     reverse=True,
 )

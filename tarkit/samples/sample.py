@@ -66,6 +66,10 @@ class ViewRow(Protocol):
     def number(self) -> int:
         """The number of the row among them."""
 
+    @property
+    def has_values(self) -> bool:
+        """Whether there are columns with values."""
+
     def value(self, column: str) -> Any:
         """Return the value of a column; ABSENT if there is no such column."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.pipeline.archive import check_keys
-from tarkit.pipeline.output import status_of, total_size
+from tarkit.pipeline.output import and_archives, status_of, total_size
 from tarkit.pipeline.stages import neighbours, without_strays
 from tarkit.pipeline.template import refuse_existing
 from tarkit.problems import usual_hint
@@ -80,10 +80,7 @@ class ShardsOutput(ShardsPlan):
 
     def refuse_inputs(self, locations: Sequence[Location]) -> None:
         """Raise Usage when an input has one of the names that the shards may get."""
-        if any(map(is_view, locations)):
-            from tarkit.pipeline.view_rows import with_archives
-
-            locations = with_archives(locations)
+        locations = and_archives(locations)
         taken = {path for shards in self.existing for _, path in shards}
         there = {(status.st_dev, status.st_ino) for status in map(status_of, taken) if status}
         for location in locations if taken else ():

@@ -87,7 +87,7 @@ class SortKey:
             return b""
         if self._plain:
             return encoding.reverse(encoding.text(sample.key)) if self.reverse else sample.key
-        if self._field is not None and sample.plain:
+        if self._field is not None and sample.plain and sample.row is None:
             code = self._quick(sample, len(sample.key) + 1, self._field)
             if code is not None:
                 return encoding.reverse(code) if self.reverse else code
@@ -155,8 +155,8 @@ class SortKey:
     def _code(self, name: Name, view: View) -> bytes:
         type_, of_key = self.type, name.text == "__key__"
         value = view.sample.key or b"" if of_key else name.cell(view, CONTENT_LIMIT)
-        if type(value) is int:
-            value = Number(b"%d" % value)
+        if type(value) in (int, float):  # a size, or the value of a view
+            value = Number(repr(value).encode())
         if type_ == "auto":
             if not isinstance(value, bytes):
                 return _code_of_json(value)

@@ -8,8 +8,9 @@ from typing import Any
 
 from tarkit import machine
 from tarkit.options import row
+from tarkit.pipeline.output import and_archives
 from tarkit.sizes import parse_size
-from tarkit.streams.location import Location, is_view
+from tarkit.streams.location import Location
 
 LEAST = 1_000_000  # minimum of --memory in bytes
 
@@ -31,10 +32,7 @@ def default_memory() -> int:
 
 def in_place(locations: Sequence[Location], note: Callable[[str], None]) -> bool:
     """Return whether samples of files stay in place: if all fit into free memory. Else reading them would be seeks."""
-    if any(map(is_view, locations)):
-        from tarkit.pipeline.view_rows import with_archives
-
-        locations = with_archives(locations)
+    locations = and_archives(locations)
     files = [location.text for location in locations if location.kind == "path" and os.path.isfile(location.text)]
     total = sum(os.stat(path).st_size for path in files)
     free = machine.memory().free

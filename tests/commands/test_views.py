@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,9 @@ import pytest
 
 import tarkit
 from tarkit.pipeline import view_writer
+from tarkit.samples.fields import Fields
 from tests._tools import each_row
-from tests.conftest import Archive, Run, entries, keys, tar
+from tests.conftest import Archive, Link, Run, entries, keys, tar
 
 arrow: Any = pytest.importorskip("pyarrow", reason="views are Parquet files")
 parquet: Any = pytest.importorskip("pyarrow.parquet")
@@ -275,12 +279,16 @@ def test_a_compressed_archive(run: Run, make: Callable[[], str]) -> None:
     )
 
 
-@each_row("name", ["pipe:touch made", "file:data/a.tar", "-", "data/[a].tar", "data/{a,b}.tar"])
+@each_row(
+    "name",
+    ["pipe:touch made", "pipe://usr/bin/touch made", "pipe:///bin/touch made", "file:data/a.tar", "-", "data/[a].tar"],
+)
 def test_names_are_paths(run: Run, make: Callable[[], str], name: str) -> None:
     """The name of an archive in a view is a path or a URL, and nothing else: no command, no glob."""
     view = make()
     write("w.parquet", [{**rows(view)[0], "__shard__": name}])
-    assert "No such file or directory" in run("cat", "w.parquet", "-o", "-", exit=1).stderr
+    ran = run("cat", "w.parquet", "-o", "-", exit=2 if "://" in name else 1)
+    assert re.search("No such file or directory|no path and no object of a store", ran.stderr)
     assert not os.path.exists("made")
 
 
@@ -347,6 +355,163 @@ def test_an_archive_of_the_view_as_output(run: Run, make: Callable[[], str]) -> 
     ran = run("split", "w.parquet", "-c", "99", "-o", "data/%d.tar", "--force", exit=2)
     assert "has a name that the shards may get" in ran.stderr
     assert Path("data/0.tar").read_bytes() == before
+
+
+REPLACING = [
+    "cat w.parquet -o out.tar --report data/a.tar",
+    "sort w.parquet -o out.tar --report data/a.tar",
+    "check w.parquet --report data/a.tar",
+    "get a0.jpg w.parquet -o data/a.tar",
+    "show w.parquet --html data/a.tar",
+    "stats w.parquet --html data/a.tar",
+    "proc w.parquet -c false --rejects data/a.tar -o out.tar",
+    "split w.parquet -c 9 -o s-%d.tar --manifest data/a.tar",
+    "extract w.parquet -C x/data --force",
+]
+
+
+@each_row("command", REPLACING)
+def test_archives_of_a_view_are_inputs(run: Run, make: Callable[[], str], command: str) -> None:
+    """No file that a command writes replaces an archive that a view names."""
+    made = rows(make())[0]
+    os.makedirs("x/data")
+    if command.startswith("extract"):
+        os.rename("data/a.tar", "x/data/a0.jpg")
+        made["__shard__"] = "x/data/a0.jpg"
+    before = Path(made["__shard__"]).read_bytes()
+    write("w.parquet", [made])
+    ran = run(*command.split(), exit=None)
+    assert ran.status
+    assert "input" in ran.stderr
+    assert Path(made["__shard__"]).read_bytes() == before
+
+
+def test_order_by_values(run: Run, make: Callable[[], str]) -> None:
+    """A sort by a column compares numbers by value, also where the archive has a field of its name."""
+    numbers = [9.5, -20.0, 10.5, -3.0, 2e-05, 0.1]
+    made = [{**row, "cls": number} for row, number in zip(rows(make()), numbers, strict=False)]
+    run("sort", write("w.parquet", made), "-s", "cls", "-o", "out.parquet")
+    assert [row["cls"] for row in rows("out.parquet")] == sorted(numbers)
+
+
+def test_symbolic_links(run: Run, make: Callable[[], str]) -> None:
+    """The name of an archive leads to it from where the view is, whatever links are on the way."""
+    make()
+    os.makedirs("deep/er")
+    os.symlink("deep/er", "link")
+    os.rename("data/a.tar", "deep/a.tar")
+    os.rename("data/b.tar", "a.tar")
+    run("cat", "link/../a.tar", "-o", "v.parquet")
+    assert keys(run("cat", "v.parquet", "-o", "-").stdout).split()[0] == "a0"
+    run("cat", "a.tar", "-o", "link/w.parquet")
+    assert keys(run("cat", "link/w.parquet", "-o", "-").stdout).split()[0] == "b0"
+
+
+@each_row("names", ["img:txt", "x=txt", "q,txt", "two words", ""])
+def test_names_that_words_cannot_say(run: Run, archive: Archive, names: str) -> None:
+    """A field with a name that -f cannot say stays as it is; if it would have to be named, that is an error."""
+    archive([("k.cls", b"1"), (f"k.{names}", b"odd"), ("k.txt", b"txt")])
+    data = tarkit.open("in.tar")
+    data.write("v.parquet")
+    data.write("a.tar")
+    tarkit.open("v.parquet").write("b.tar")
+    assert Path("a.tar").read_bytes() == Path("b.tar").read_bytes()
+    with pytest.raises(tarkit.TarkitError, match="a name that -f cannot say"):
+        data.change(Fields(rename=((b"cls", b"label"),))).write("w.parquet")
+
+
+def test_a_link_into_another_archive(run: Run, archive: Archive) -> None:
+    """A hard link among further ranges does not get the content of another archive."""
+    archive([("k.jpg", b"one")], "1.tar")
+    archive([("k.jpg", b"two"), ("k.png", Link("k.jpg"))], "2.tar")
+    more = [{"shard": "2.tar", "start": 1024, "stop": 1536}]
+    write("w.parquet", [{"__key__": "k", "__shard__": "1.tar", "__start__": 0, "__stop__": 1024, "__more__": more}])
+    assert "[unmovable-entry]" in run("cat", "w.parquet", "-o", "-", exit=1).stderr
+
+
+def test_a_column_beside_a_struct(run: Run, make: Callable[[], str]) -> None:
+    """A column whose name looks like a path is that column."""
+    made = [{**row, "json": {"a": 1}, "json.a": 101} for row in rows(make())]
+    write("w.parquet", made)
+    assert run("tsv", "w.parquet", "-f", "json.a", "-c", "1").stdout == b"__key__\tjson.a\na0\t101\n"
+    run("cat", "w.parquet", "-o", "out.parquet")
+    assert [(row["json"], row["json.a"]) for row in rows("out.parquet")] == [({"a": 1}, 101)] * 9
+
+
+TYPES: dict[str, tuple[Any, Any, str]] = {
+    "timestamp": (arrow.timestamp("us"), datetime(2024, 1, 2, 3, 4, 5), "2024-01-02 03:04:05.000000"),
+    "nanoseconds": (arrow.timestamp("ns"), 1_704_164_645_000_000_001, "2024-01-02 03:04:05.000000001"),
+    "date": (arrow.date32(), date(2024, 1, 2), "2024-01-02"),
+    "duration": (arrow.duration("s"), 90, "90"),
+    "decimal": (arrow.decimal128(5, 2), Decimal("1.50"), "1.5"),
+    "binary": (arrow.binary(), b"text", "text"),
+    "binaries": (arrow.list_(arrow.binary()), [b"a", b"b"], '["a","b"]'),
+    "booleans": (arrow.bool_(), True, "true"),
+    "large": (arrow.uint64(), 2**63 + 1, str(2**63 + 1)),
+}
+
+
+@each_row("name", [*TYPES])
+def test_types_of_values(run: Run, make: Callable[[], str], name: str) -> None:
+    """Values of any type are text, numbers, lists or objects, in tables, orders and views."""
+    kind, value, shown = TYPES[name]
+    table = parquet.read_table(make())
+    values = arrow.array([value] * 4 + [None] * 5, arrow.int64() if name == "nanoseconds" else kind).cast(kind)
+    parquet.write_table(table.append_column("value", values), "w.parquet")
+    for command in (["cat", "w.parquet"], ["sort", "w.parquet", "-s", "value", "--allow", "missing-field"]):
+        run(*command, "-o", "out.parquet")
+        assert parquet.read_schema("out.parquet").field("value").type == kind
+        ran = run("tsv", "out.parquet", "--where", "has(value)", "-f", "value")
+        assert ran.stdout.decode().splitlines()[1:] == [f"a{n}\t{shown}" for n in range(4)]
+
+
+def test_text_that_is_none(run: Run, make: Callable[[], str]) -> None:
+    """Bytes that are not UTF-8 are no value."""
+    table = parquet.read_table(make())
+    parquet.write_table(table.append_column("value", arrow.array([b"\xff"] * 9)), "w.parquet")
+    assert (
+        "w.parquet: the column 'value' has no values for tarkit"
+        in run("tsv", "w.parquet", "-f", "value", exit=1).stderr
+    )
+
+
+MORE: dict[str, Any] = {
+    "a list of numbers": [1],
+    "other members": [{"shard": "data/b.tar", "begin": 0, "stop": 1024}],
+    "text for numbers": [{"shard": "data/b.tar", "start": "0", "stop": "1024"}],
+    "a null": [{"shard": "data/b.tar", "start": None, "stop": 1024}],
+    "no name": [{"shard": None, "start": 0, "stop": 1024}],
+}
+
+
+@each_row("name", [*MORE])
+def test_malformed_ranges(run: Run, make: Callable[[], str], name: str) -> None:
+    """Further ranges of another form are an error that names the view."""
+    first, second, *_ = rows(make())
+    good = [{"shard": "data/b.tar", "start": 0, "stop": 1024}]
+    write(
+        "w.parquet", [{**first, "__more__": MORE[name]}, {**second, "__more__": good if "null" in name else MORE[name]}]
+    )
+    ran = run("cat", "w.parquet", "-o", "-", exit=None)
+    assert ran.status in (1, 2)
+    assert ran.stderr.startswith("tarkit: w.parquet: ")
+
+
+def test_a_view_that_is_rewritten(run: Run, make: Callable[[], str]) -> None:
+    """A view that changes while it is read is an error, as an archive is."""
+    batches = iter(tarkit.open(make()))
+    next(batches)
+    data = Path("v.parquet").read_bytes()
+    Path("v.parquet").write_bytes(data + b"more")
+    with pytest.raises(tarkit.TarkitError, match=r"v\.parquet"):
+        list(batches)
+
+
+def test_an_unsafe_key(run: Run, make: Callable[[], str]) -> None:
+    """A key of a view that would lead out of a directory is the problem that it is in an archive."""
+    write("w.parquet", [{**rows(make())[0], "__key__": "../../evil"}])
+    assert "[unsafe-name]" in run("cat", "w.parquet", "-o", "out.tar").stderr
+    assert b"[unsafe-name]" in run("check", "w.parquet", exit=1).stdout
 
 
 def test_commands_that_read(run: Run, make: Callable[[], str]) -> None:

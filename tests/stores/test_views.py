@@ -49,9 +49,17 @@ def test_no_contents_are_requested(bucket: Bucket, here: Path) -> None:
     assert 0 < len(seen) < 8
 
 
-@each_row(
-    "shard", ["../other/a.tar", "/etc/passwd", "s3://bucket/other/a.tar", "x/../../other/a.tar", "file:///etc/passwd"]
-)
+OUTSIDE = ["../other/a.tar", "/etc/passwd", "s3://bucket/other/a.tar", "x/../../other/a.tar", "%2e%2e/other/a.tar"]
+OUTSIDE += [
+    "x/%2e%2e/../other/a.tar",
+    "%252e%252e/other/a.tar",
+    "x%2f..%2f..%2fother/a.tar",
+    "..%5cother/a.tar",
+    "..?x",
+]
+
+
+@each_row("shard", OUTSIDE)
 def test_a_view_in_a_store_names_what_is_beside_it(bucket: Bucket, here: Path, shard: str) -> None:
     """Archives that are not below its own directory are not opened, unless that is allowed."""
     Bucket(bucket.server, "other/").put("a.tar", tar(A))
