@@ -93,7 +93,7 @@ def check(
     """Check shards. Damage is a finding, not an exception, and reading continues after it.
 
     Args:
-        inputs, tmpdir, storage_options: as for `tarkit.open`; the last one is for all URLs that are named here.
+        inputs: as for `tarkit.open`; so are tmpdir and storage_options, which all URLs of the call share.
         require: fields that each sample has; `"jpg|png"` asks for either.
         unique: no key may be in two shards.
         against: a file with keys, one a line or in its column `__key__`, that are compared with those of the shards.
