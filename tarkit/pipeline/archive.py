@@ -38,7 +38,7 @@ def write_archive(
     if is_view(output.location):
         from tarkit.pipeline.view_writer import write_view
 
-        return write_view(data, output, run)
+        return write_view(data, output, run, after_sample)
     run.policy.strict |= ONE_ARCHIVE
     output = output._replace(threads=codec_threads())
     locations, whole = data.locations, data.unchanged

@@ -99,14 +99,17 @@ class ViewReader:
             parts = [(self._source(shard), start, stop)]
             if rows.more is not None:
                 parts += [(self._source(each.shard), each.start, each.stop) for each in rows.more[at]]
-            if all(
-                0 <= start < stop <= (source.size or 0) and not (start | stop) % 512 for source, start, stop in parts
-            ):
+            bad = [
+                (source, low)
+                for source, low, high in parts
+                if not 0 <= low < high <= (source.size or 0) or (low | high) % 512
+            ]
+            if not bad:
                 places.append(self._ranges.place(key, parts))
                 continue
             yield from self._samples(places, rows, first, before)
             places, first = [], at + 1
-            self._changed(parts[0][0], start, before + at, "the archive has no such range")
+            self._changed(*bad[0], before + at, "the archive has no such range")
         yield from self._samples(places, rows, first, before)
 
     def _usual_places(self, rows: Rows) -> list[Place] | None:
@@ -140,13 +143,14 @@ class ViewReader:
                 plain = self._count_plain(batch)
             if plain:
                 together = batch.head(plain)
-                together.plain, together.rows = True, rows.of(at, plain)
+                together.plain = True
+                together.rows = rows.of(at, plain) if rows.group.columns else None
                 yield together
             rest = islice(batch, plain, None) if plain < batch.count else ()
             for number, sample in enumerate(rest, at + plain):
                 checked = self._sample(sample, rows, number, before + number)
                 if checked is not None:
-                    checked.row = StoredRow(rows.group, rows.first + number)
+                    checked.row = StoredRow(rows.group, rows.first + number) if rows.group.columns else None
                     yield checked
             at += batch.count
 
@@ -231,7 +235,7 @@ class ViewReader:
             source.unchanged()
 
     def close(self) -> None:
-        """Close the view and the archives, which are opened again by another pass."""
+        """Free the memory of the archives; another pass reads them again."""
         for source in self._sources.values():
             source.close()
 

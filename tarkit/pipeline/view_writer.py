@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import TarkitError, Unsupported, Usage, show, spell
@@ -11,7 +11,7 @@ from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.ranges import origins_of
 from tarkit.pipeline.stages import without_strays
 from tarkit.pipeline.view_rows import FIELDS, KEY, MORE, SHARD, START, STOP, RowGroup, ViewFile
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import TarSample, singly
 from tarkit.stores.schemes import public_name
 from tarkit.streams.copy import CHUNK
 from tarkit.streams.location import is_view
@@ -91,6 +91,7 @@ class ViewWriter:
         self._schema = arrow.schema([*map(arrow.field, *zip(*places, strict=True)), *self._values])
         self._sink, self._directory, self._tmpdir = sink, directory, tmpdir
         self._parts: list[_Part] = []
+        self._whole: _Part | None = None  # of all rows, once it is complete
         self._without = {MORE, FIELDS}  # columns that no row has needed yet
         self._rows: list[_Row] = []
         self._names: dict[Source, str] = {}
@@ -98,7 +99,7 @@ class ViewWriter:
     @property
     def position(self) -> int:
         """The bytes written so far."""
-        return sum(part.size for part in self._parts)
+        return sum(part.size for part in self._parts) if self._whole is None else self._whole.size
 
     def add(self, sample: TarSample) -> None:
         """Add the row of a sample. Raises TarkitError if it cannot be named by ranges of archives that stay."""
@@ -204,7 +205,7 @@ class ViewWriter:
             self._flush()
         for part in self._parts:
             part.close()
-        last = self._parts[-1]
+        last = self._whole = self._parts[-1]
         if len(self._parts) > 1:
             whole = _Part(last.schema, self._parquet, self._tmpdir)
             for part in self._parts:
@@ -216,7 +217,7 @@ class ViewWriter:
                             )
                     whole.write(table)
             whole.close()
-            last = whole
+            last = self._whole = whole
         for at in range(0, last.size, CHUNK):
             self._sink.write(last.file.read(at, min(at + CHUNK, last.size)))
         self._sink.close()
@@ -235,12 +236,16 @@ def _unnamed(source: Source) -> Unsupported:
     return Unsupported(f"{source.name}: a view names ranges of plain archives, and here {changed}", hint)
 
 
-def write_view(data: Chain, output: Output, run: Run) -> tuple[bytes, bytes]:
+def write_view(
+    data: Chain, output: Output, run: Run, after_sample: Callable[[int], None] | None = None
+) -> tuple[bytes, bytes]:
     """Write a view of all samples of a dataset; return the first and the last key, empty if there is no sample.
+
+    `after_sample` is called after each sample with the length so far in bytes.
 
     Raises:
         Usage: the output is to be compressed: Parquet does that itself.
-        TarkitError: a sample is not a range of a plain archive, or its names were changed.
+        TarkitError: a sample does not consist of ranges of plain archives, or a row cannot say how it is renamed.
     """
     if output.codec is not None:
         raise Usage(f"{output.location.name}: a view is not compressed again")
@@ -264,10 +269,15 @@ def write_view(data: Chain, output: Output, run: Run) -> tuple[bytes, bytes]:
         ) as writer,
     ):
         total = total_size(data.locations) if data.permutes else None
-        for batch in run.watch("writing", without_strays(batches, run.policy), lambda: writer.position, total):
+        batches = without_strays(batches, run.policy)
+        if after_sample is not None:
+            batches = singly(batches)
+        for batch in run.watch("writing", batches, lambda: writer.position, total):
             for sample in batch:
                 sample.complete()
                 writer.add(sample)
+                if after_sample is not None:
+                    after_sample(writer.position)
             first, last = first or batch.first_key, batch.key
         flow.finish()
         writer.finish()

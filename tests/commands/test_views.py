@@ -187,6 +187,30 @@ def test_columns_that_some_rows_need(
     assert [row["score"] for row in rows("out.parquet")] == [*range(6)]
 
 
+def test_progress_and_size(run: Run, make: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The function for progress hears of each sample; the size is that of the file, also where columns came late."""
+    monkeypatch.setattr(view_writer, "ROWS", 2)
+    made = rows(make())
+    made[5]["__fields__"] = "jpg"
+    counts: list[int] = []
+    written = (
+        tarkit.open(write("w.parquet", made))
+        .sort()
+        .write("out.parquet", progress=lambda samples, size: counts.append(samples))
+    )
+    assert counts == [*range(1, 10)]
+    assert written.size == os.path.getsize("out.parquet")
+
+
+def test_a_further_range_that_is_not_there(run: Run, make: Callable[[], str]) -> None:
+    """The error names the archive and the offset of the range that is wrong."""
+    row = {**rows(make())[0], "__more__": [{"shard": "data/b.tar", "start": 512, "stop": 1 << 40}]}
+    assert (
+        "tarkit: data/b.tar: at 512: row 1 of w.parquet"
+        in run("cat", write("w.parquet", [row]), "-o", "-", exit=1).stderr
+    )
+
+
 def test_no_sample(run: Run, make: Callable[[], str]) -> None:
     """A view may have no rows."""
     run("cat", make(), "--match", "none", "-o", "out.parquet")
