@@ -109,6 +109,7 @@ class BackgroundUploads:
     def _report_first(self) -> None:
         first = self._queue[0]
         first.request.wait()
-        self._queue.popleft()
-        first.request.result()
-        first.report()
+        with uninterrupted():  # else one that left the queue is neither reported nor removed
+            self._queue.popleft()
+            first.request.result()
+            first.report()
