@@ -223,6 +223,7 @@ class Sorter:
                 ranks is not None
                 and in_place
                 and batch.plain
+                and not batch.gathered
                 and batch.rows is None
                 and batch.stop - batch.start < SHORT_LIMIT
             ):

@@ -563,3 +563,24 @@ def test_new_contents(run: Run, make: Callable[[], str]) -> None:
     ):
         data.map(lambda sample: {**sample, "jpg": b"new"}).write("new.parquet")
     assert not os.path.exists("new.parquet")
+
+
+def test_orders_of_views_with_gaps(run: Run, archive: Archive) -> None:
+    """Samples that are gathered from several archives keep their bytes through orders, without values too."""
+    for name in "abc":
+        archive(
+            [(f"{name}{n}.{field}", f"{name}{n}{field}".encode() * 30) for n in range(60) for field in ("cls", "jpg")],
+            f"{name}.tar",
+        )
+        run("cat", f"{name}.tar", "--slice", "0:60:2", "-o", f"{name}.parquet")
+        run("cat", f"{name}.tar", "--slice", "0:60:2", "-o", f"copy-{name}.tar")
+    views, copies = [f"{name}.parquet" for name in "abc"], [f"copy-{name}.tar" for name in "abc"]
+    for words in (["shuffle", "--seed", "1"], ["sort", "--reverse"], ["sort", "-s", "cls"]):
+        expected = run(*words, *copies, "-o", "-").stdout
+        assert run(*words, *views, "-o", "-").stdout == expected
+        run(*words, *views, "-o", "out.parquet")
+        assert run("cat", "out.parquet", "-o", "-").stdout == expected
+    data = tarkit.open(["a.parquet", "copy-b.tar", "c.parquet"]).shuffle(seed=1).shuffle(seed=2)
+    data.write("x.tar")
+    tarkit.open(copies).shuffle(seed=1).shuffle(seed=2).write("y.tar")
+    assert Path("x.tar").read_bytes() == Path("y.tar").read_bytes()
