@@ -18,6 +18,7 @@ import lzma
 import os
 import random
 import re
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
@@ -28,12 +29,15 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 import tarkit
 from tarkit.errors import Problem
 from tarkit.pipeline.stages import ShuffleBuffer
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import split_name
 from tarkit.sorting.shuffle import random_keys
+from tarkit.tar import fast, reader
 
 Data = tarkit.Dataset
 Seen = list[tuple[str, list[tuple[str, bytes]]]]
@@ -755,6 +759,34 @@ def read_back(*archives: bytes) -> Seen:
                     opened = None if info.issym() else file.extractfile(info)
                     rows.append((key, field, info.linkname.encode() if opened is None else opened.read()))
     return [(key, [row[1:] for row in some]) for key, some in groupby(rows, lambda row: row[0])]
+
+
+def differences(seeds: range, above: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> list[str]:
+    """Return what is wrong with chains, by seed, each in a directory of its own; every second one is run without the
+    accelerator."""
+    failed = []
+    for seed in seeds:
+        here = above / str(seed)
+        here.mkdir()
+        with monkeypatch.context() as patch:
+            if seed % 2:
+                patch.setattr(reader, "scan", None)
+                patch.setattr(fast, "gather", lambda *ranges: None)
+            one = None
+            try:
+                one = Chain(seed, here, **settings)
+                for output, actual, expected in outputs(one):
+                    if actual != expected:
+                        failed.append(
+                            f"{seed}: {one} -> {output}\n  actual   {actual!r:.400}\n  expected {expected!r:.400}"
+                        )
+            except Exception as error:
+                failed.append(f"{seed}: {one} {type(error).__name__}: {error!s:.300}")
+            finally:
+                if one is not None:
+                    one.close()
+        shutil.rmtree(here)
+    return failed
 
 
 def outputs(one: Chain) -> Iterator[tuple[str, Any, Any]]:

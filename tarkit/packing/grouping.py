@@ -1,4 +1,4 @@
-"""PlannedSample files of a tree into samples by key, each where its first file is, in bounded memory."""
+"""Group the files of a tree into samples by key, each where its first file is, in bounded memory."""
 
 from __future__ import annotations
 

@@ -32,9 +32,9 @@ Span = tuple[int, int]  # start and stop in the input
 Place = bytes
 """Where a sample is. Of one range of a file of input: `SHORT` with the kind, the file, start and length; then the tail.
 Of any ranges: `LONG` with the kind and their number; for each the input, the file, where it began in the input, its
-offset in the file and its length; then the tail. The kind has the bits MANY and WITH_ROW. The tail is the key, after
-`ROW` if the sample is one of a view: the number of the rows that are read together, and of the row among them. Before
-them are the words of -f for its fields, after their length, if it is NAMED: its entries get new names."""
+offset in the file and its length; then the tail. The kind has the bits MANY, WITH_ROW and NAMED. The tail is the key,
+after `ROW` if the sample is one of a view: the number of the rows that are read together, and of the row among them.
+Before them are the words of -f for its fields, after their length, if it is NAMED: its entries get new names."""
 
 SHORT = Struct(">BIQI")
 SHORT_LIMIT = 1 << 32
@@ -182,7 +182,7 @@ def unaltered(source: Source) -> Source:
     return source
 
 
-def is_object(source: Source) -> bool:
+def is_object(source: object) -> TypeGuard[WindowSource]:
     """Return whether a source is an object of a store, read by ranges."""
     return isinstance(source, WindowSource) and source.url is not None
 
@@ -191,8 +191,8 @@ class RangeList:
     """The inputs and temporary files by number; converts samples to places and back.
 
     Bytes of sources that do not stay, such as streams, are copied to temporary space, and so are those of small samples
-    of objects, if it `fetches` them; `stored` counts them. If it does not, samples with new names keep theirs, and
-    get these names when they are made again.
+    of objects, if it `fetches` them; `stored` counts them. If it does not, samples with new names stay in their
+    archives too, and get the names when they are made again.
     """
 
     def __init__(self, tmpdir: str | None, fetches: bool = True) -> None:
@@ -355,7 +355,9 @@ class RangeList:
     def joined(self, places: Sequence[Place]) -> Place:
         """Return one place of several, with the key of the first, and the row of the one that has values."""
         first = places[0]
-        if len(places) > 1 and any(place[0] & NAMED for place in places):
+        if len(places) == 1:
+            return first
+        if any(place[0] & NAMED for place in places):
             raise Unsupported("parts of a sample with new names are joined: a view cannot say that")
         row = joined_row(map(self.row_of, places), self._names[self.input_of(first)])
         return _long([item for place in places for item in self.ranges(place)], *self._tail(key_in(first), row))
@@ -431,12 +433,12 @@ class RangeList:
     @property
     def remote(self) -> bool:
         """Whether samples are in objects of stores."""
-        return any(isinstance(file, WindowSource) and file.url is not None for file in self.files)
+        return any(map(is_object, self.files))
 
     def request(self, place: Place) -> list[RangeRequest] | None:
         """Begin to fetch the ranges of a place; None if they are not all in objects of stores."""
         ranges = self.in_sources(place)
-        if not all(isinstance(file, WindowSource) and file.url is not None for file, _, _ in ranges):
+        if not all(is_object(file) for file, _, _ in ranges):
             return None
         requests = (file.request(start, stop) for file, start, stop in ranges if isinstance(file, WindowSource))
         return [request for request in requests if request is not None]
@@ -444,7 +446,7 @@ class RangeList:
     def free(self, place: Place) -> None:
         """Free the windows and connections of the objects that have the ranges of a place."""
         for file, _, _ in self.in_sources(place):
-            if isinstance(file, WindowSource) and file.url is not None:
+            if is_object(file):
                 file.close()
 
     def entries(self, place: Place) -> Iterator[tuple[Source, Entry]]:
@@ -518,8 +520,10 @@ def _tailed(place: Place) -> int:
 
 def _keyed(place: Place) -> int:
     """Return where the key begins in a place."""
-    words = _WORDS.size + len(fields_in(place).encode("utf-8", "surrogateescape")) if place[0] & NAMED else 0
-    return _tailed(place) + words + (ROW.size if place[0] & WITH_ROW else 0)
+    at = _tailed(place)
+    if place[0] & NAMED:
+        at += _WORDS.size + int(_WORDS.unpack_from(place, at)[0])
+    return at + (ROW.size if place[0] & WITH_ROW else 0)
 
 
 def fields_in(place: Place) -> str:

@@ -237,6 +237,7 @@ class ViewFile:
         try:
             table = parquet.ParquetFile(SourceFile(source))
             schema = table.schema_arrow
+            self._places = [name for name in PLACES if name in schema.names]
             self._check(schema)
             # each name is there once in memory
             self._file = parquet.ParquetFile(SourceFile(source), metadata=table.metadata, read_dictionary=[SHARD])
@@ -245,7 +246,6 @@ class ViewFile:
         self.count: int = self._file.metadata.num_rows
         self.values: tuple[str, ...] = tuple(name for name in schema.names if name not in PLACES)
         self.schema = schema
-        self._places = [name for name in PLACES if name in schema.names]
 
     def _check(self, schema: Any) -> None:
         missing = [name for name in REQUIRED if name not in schema.names]
@@ -261,7 +261,7 @@ class ViewFile:
         if twice := {name for name in schema.names if schema.names.count(name) > 1}:
             raise Usage(f"{self.name}: the column {show(min(twice))} is there twice")
         types = self._arrow.types
-        for name in self._names_of(schema):
+        for name in self._places:
             kind = schema.field(name).type
             kind = kind.value_type if types.is_dictionary(kind) else kind
             if name in (START, STOP):
@@ -274,9 +274,6 @@ class ViewFile:
                 continue
             if not good:
                 raise Usage(f"{self.name}: the column {name} has {wanted}, not {kind}")
-
-    def _names_of(self, schema: Any) -> list[str]:
-        return [name for name in PLACES if name in schema.names]
 
     def _damaged(self, error: BaseException) -> TarkitError:
         return TarkitError(f"{self.name}: damaged, or not a Parquet file: {error}")

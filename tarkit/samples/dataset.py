@@ -371,9 +371,8 @@ class DatasetReader(InputReader):
 
     def __post_init__(self) -> None:
         self._again: list[WindowSource | BatchSource] = []
-        self._last: WindowSource | BatchSource | None = (
-            None  # the file that was read last, until the next one or the end
-        )
+        # the file that was read last, until the next one or the end
+        self._last: WindowSource | BatchSource | None = None
 
     def __iter__(self) -> Iterator[TarSample]:
         """Yield the samples one by one."""

@@ -185,14 +185,11 @@ class Fields:
         if self.rename:
             chosen = self._renamed(len(sample.key) + 1, chosen, by_field)
         if self.keep:
-            chosen = []
-            for choice in self.keep:
-                present = ((old, name) for old in choice.old if (name := spelled(by_field, old)) is not None)
-                old, name = next(present, (b"", None))
-                if name is not None:
-                    chosen.append((by_field[name], sample.key + b"." + (old if choice.new is None else choice.new)))
-                elif not self._missing(sample, choice.old, policy, _hint_of_choice()):
-                    return None
+            hint = _hint_of_choice()
+            kept = _kept(self.keep, sample.key, by_field, lambda names: self._missing(sample, names, policy, hint))
+            if kept is None:
+                return None
+            chosen = kept
         for names in self.require:
             if all(spelled(by_field, name) is None for name in names) and not self._missing(sample, names, policy):
                 return None
@@ -275,15 +272,29 @@ def with_names(sample: TarSample, key: bytes, keep: list[FieldChoice] | None, po
         for entry, part in parts:
             if part is not None:
                 by_field.setdefault(part[1], entry)
-        chosen = []
-        for choice in keep:
-            present = ((old, name) for old in choice.old if (name := spelled(by_field, old)) is not None)
-            old, name = next(present, (b"", None))
-            if name is not None:
-                chosen.append((by_field[name], key + b"." + (old if choice.new is None else choice.new)))
-            elif not pass_missing(missing_field(sample, choice.old), "error", policy):
-                return None
+        kept = _kept(keep, key, by_field, lambda names: pass_missing(missing_field(sample, names), "error", policy))
+        if kept is None:
+            return None
+        chosen = kept
     return _changed(sample, key, chosen, policy)
+
+
+def _kept(
+    keep: Iterable[FieldChoice],
+    key: bytes,
+    by_field: Mapping[bytes, Entry],
+    missing: Callable[[tuple[bytes, ...]], bool],
+) -> list[tuple[Entry, bytes]] | None:
+    """Return the entries of chosen fields, each with its name; None if `missing` drops the sample for one it lacks."""
+    kept = []
+    for choice in keep:
+        present = ((old, name) for old in choice.old if (name := spelled(by_field, old)) is not None)
+        old, name = next(present, (b"", None))
+        if name is not None:
+            kept.append((by_field[name], key + b"." + (old if choice.new is None else choice.new)))
+        elif not missing(choice.old):
+            return None
+    return kept
 
 
 def _changed(sample: TarSample, key: bytes, chosen: list[tuple[Entry, bytes]], policy: Policy) -> TarSample | None:

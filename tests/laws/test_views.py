@@ -13,9 +13,8 @@ import tarkit
 from tarkit.errors import Problem, TarkitError
 from tarkit.samples.sample import key_of
 from tarkit.streams.source import FileSource
-from tarkit.tar import fast, reader
 from tarkit.tar.reader import TarReader
-from tests._chains import Chain, outputs
+from tests._chains import Chain, differences
 
 pytest.importorskip("pyarrow", reason="views are Parquet files")
 
@@ -25,26 +24,7 @@ FIRST = int(os.environ.get("TARKIT_TESTS_FIRST_CHAIN", "0"))
 
 def test_chains_over_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chains of steps over views of archives give what the model gives; every second one without the accelerator."""
-    failed = []
-    for seed in range(FIRST, FIRST + CHAINS):
-        here = tmp_path / str(seed)
-        here.mkdir()
-        with monkeypatch.context() as patch:
-            if seed % 2:
-                patch.setattr(reader, "scan", None)
-                patch.setattr(fast, "gather", lambda *ranges: None)
-            one = None
-            try:
-                one = Chain(seed, here, processes=0, views=True)
-                for output, actual, expected in outputs(one):
-                    if actual != expected:
-                        failed.append(f"{seed}: {one} -> {output}\n  {actual!r:.400}\n  expected {expected!r:.400}")
-            except Exception as error:
-                failed.append(f"{seed}: {one} {type(error).__name__}: {error!s:.300}")
-            finally:
-                if one is not None:
-                    one.close()
-        shutil.rmtree(here)
+    failed = differences(range(FIRST, FIRST + CHAINS), tmp_path, monkeypatch, processes=0, views=True)
     assert not failed, f"{len(failed)} of {CHAINS} chains\n" + "\n".join(failed[:8])
 
 
