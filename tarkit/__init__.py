@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from tarkit.dataset import DecodedDataset as DecodedDataset
     from tarkit.dataset import open as open
     from tarkit.dataset import stats as stats
+    from tarkit.display.census import Share as Share
+    from tarkit.display.inspect import FieldStats as FieldStats
+    from tarkit.display.inspect import Stats as Stats
     from tarkit.errors import Problem as Problem
     from tarkit.errors import TarkitError as TarkitError
     from tarkit.errors import TarkitWarning as TarkitWarning
@@ -48,9 +51,6 @@ if TYPE_CHECKING:
     from tarkit.shards.from_values import TarWriter as TarWriter
     from tarkit.shards.writer import Shard as Shard
     from tarkit.sorting.keys import Disorder as Disorder
-    from tarkit.views.census import Share as Share
-    from tarkit.views.inspect import FieldStats as FieldStats
-    from tarkit.views.inspect import Stats as Stats
 
 _MODULES = {
     "Dataset": "tarkit.dataset",
@@ -59,7 +59,7 @@ _MODULES = {
     "DecodedSample": "tarkit.pipeline.sample",
     "Disorder": "tarkit.sorting.keys",
     "EntryName": "tarkit.samples.items",
-    "FieldStats": "tarkit.views.inspect",
+    "FieldStats": "tarkit.display.inspect",
     "Finding": "tarkit.checking.findings",
     "IndexedDataset": "tarkit.indexing.indexed",
     "JobSummary": "tarkit.jobs.engine",
@@ -70,8 +70,8 @@ _MODULES = {
     "Sample": "tarkit.pipeline.sample",
     "Shard": "tarkit.shards.writer",
     "ShardWriter": "tarkit.shards.from_values",
-    "Share": "tarkit.views.census",
-    "Stats": "tarkit.views.inspect",
+    "Share": "tarkit.display.census",
+    "Stats": "tarkit.display.inspect",
     "TarWriter": "tarkit.shards.from_values",
     "TarkitError": "tarkit.errors",
     "TarkitWarning": "tarkit.errors",

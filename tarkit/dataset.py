@@ -43,6 +43,8 @@ from tarkit.streams.location import Location
 if TYPE_CHECKING:
     from tarkit.checking.check import Report
     from tarkit.checking.targets import Target
+    from tarkit.display.classes import ClassNames
+    from tarkit.display.inspect import Stats
     from tarkit.export.columns import TableFormat
     from tarkit.extraction.extract import FileTime
     from tarkit.indexing.indexed import DecodedIndex, IndexedDataset
@@ -55,8 +57,6 @@ if TYPE_CHECKING:
     from tarkit.shards.limits import Even, Remainder, SizeRule
     from tarkit.shards.writer import Shard
     from tarkit.sorting.keys import Disorder, SortType
-    from tarkit.views.classes import ClassNames
-    from tarkit.views.inspect import Stats
 
 
 class OpenOptions(TypedDict, total=False):
@@ -186,7 +186,7 @@ def stats(
     [2, 1]
     """
     options = locals()
-    from tarkit.views.inspect import StatsOptions, count_dataset
+    from tarkit.display.inspect import StatsOptions, count_dataset
 
     data = open(inputs, allow=allow, skip=skip, on_problem=on_problem, tmpdir=tmpdir, storage_options=storage_options)
     return count_dataset(data, data.new_run(), StatsOptions.of(options))
@@ -665,8 +665,8 @@ class Dataset(Chain):
         >>> tarkit.open("train-*.tar").gallery("gallery.html", by="cls")
         3
         """
+        from tarkit.display.inspect import write_gallery
         from tarkit.pipeline.output import Output
-        from tarkit.views.inspect import write_gallery
 
         check_at_least(0, count=count)
         run = self.new_run()
@@ -687,7 +687,7 @@ class Dataset(Chain):
     ) -> Stats:
         """Count samples, fields and sizes; see `tarkit.stats`."""
         options = locals()
-        from tarkit.views.inspect import StatsOptions, count_dataset
+        from tarkit.display.inspect import StatsOptions, count_dataset
 
         return count_dataset(self, self.new_run(), StatsOptions.of(options))
 

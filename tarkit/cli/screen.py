@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tarkit.cli.color import wanted_colors
 
 if TYPE_CHECKING:
-    from tarkit.views.terminal import Cell, Colors, Graphics
+    from tarkit.display.terminal import Cell, Colors, Graphics
 
 PATIENCE = 0.3  # seconds to wait for the answer of a terminal
 _LONGEST = 256  # maximum length of the answer in bytes
@@ -102,7 +102,7 @@ def _attributes(fd: int) -> list[bytes]:
 
 def cell() -> Cell:
     """Return the size of a character in pixels, a default if the terminal does not report it."""
-    from tarkit.views.terminal import Cell
+    from tarkit.display.terminal import Cell
 
     try:
         lines, columns, width, height = struct.unpack("4H", fcntl.ioctl(1, termios.TIOCGWINSZ, bytes(8)))

@@ -66,7 +66,7 @@ def shard(directory: str, options: Callable[..., ShardOptions]) -> None:
 
 def _print_plan(run: ConsoleRun, chosen: ShardOptions) -> None:
     """Print the plan, and write nothing."""
-    from tarkit.views.text import shard_lines
+    from tarkit.display.text import shard_lines
 
     run.take_stdout("the plan")
     plan = plan_tree(run, chosen)

@@ -13,6 +13,7 @@ from tarkit.cli import options as shared
 from tarkit.cli.command import Command
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.dataset import Dataset, for_run
+from tarkit.display.inspect import ShowOptions, first_samples, with_classes, write_gallery
 from tarkit.errors import Usage
 from tarkit.pipeline.output import text_output
 from tarkit.problems import Policy
@@ -22,7 +23,6 @@ from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.sizes import plural
 from tarkit.streams.location import Location
-from tarkit.views.inspect import ShowOptions, first_samples, with_classes, write_gallery
 
 EXAMPLES = (
     "tarkit show train-000000.tar",
@@ -36,7 +36,7 @@ COST = (
 )
 
 if TYPE_CHECKING:
-    from tarkit.views.terminal import Graphics
+    from tarkit.display.terminal import Graphics
 
 BATCH = 1 << 16  # bytes that are written together
 
@@ -128,7 +128,7 @@ def _lines(samples: Iterator[TarSample], write: Write) -> None:
         seen, at = describe_sample(sample), screen()
         text = sample_lines(seen) if not at.terminal else ""
         if at.terminal:
-            from tarkit.views.terminal import panel
+            from tarkit.display.terminal import panel
 
             text = panel(seen, at.width, at.rich_colors)
         write(text.encode())
@@ -157,9 +157,9 @@ def _batches(samples: Iterator[TarSample], write: Write, *, as_json: bool, nul: 
 def _pictures(run: ConsoleRun, chosen: ShowOptions, inputs: list[Location]) -> View:
     """Return the function that draws rows of pictures in the terminal, with key, classes and caption below each."""
     from tarkit.cli.screen import cell, how_to_draw, screen
-    from tarkit.views.classes import find_class_names
-    from tarkit.views.pictures import require
-    from tarkit.views.terminal import PictureRows
+    from tarkit.display.classes import find_class_names
+    from tarkit.display.pictures import require
+    from tarkit.display.terminal import PictureRows
 
     require()
     at = screen()

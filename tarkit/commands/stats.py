@@ -12,11 +12,11 @@ from tarkit.cli.color import has_colors
 from tarkit.cli.console import current
 from tarkit.cli.jobs import TaskCommand
 from tarkit.dataset import for_run
+from tarkit.display.inspect import Stats, StatsOptions, count_dataset
 from tarkit.pipeline.output import Output, text_output
 from tarkit.problems import Policy
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location, parse_output
-from tarkit.views.inspect import Stats, StatsOptions, count_dataset
 
 EXAMPLES = (
     "tarkit stats 'train-{000..099}.tar' -p 4",
@@ -84,7 +84,7 @@ def _report(found: Stats, as_json: bool) -> str:
     if has_colors(1):
         from shutil import get_terminal_size
 
-        from tarkit.views.terminal import coloured
+        from tarkit.display.terminal import coloured
 
         return coloured(found.sections(), get_terminal_size().columns)
     return f"{found}\n"

@@ -1,4 +1,4 @@
-r"""Samples and names as plain text, and the words that all views share.
+r"""Samples and names as plain text, and the words that all of them share.
 
 Text from an archive goes through `safe` before it reaches a terminal: characters that are not printable, such as escape
 sequences and marks that change the direction of text, become `\xNN`. `escaped` also doubles the backslash, so that a
@@ -25,7 +25,7 @@ ELLIPSIS = "\u2026"
 INSIDE = 12  # members of a file that are named
 PREVIEW = 80  # characters of a text on one line
 
-# ---- Words that all views share
+# ---- Words that all of them share
 
 
 def escaped(name: bytes | str) -> str:

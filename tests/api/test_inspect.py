@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tarkit
-from tarkit.views import classes
+from tarkit.display import classes
 from tests._tools import each_row
 from tests.conftest import Archive, Feed, Link, Run, each_feed, tar
 

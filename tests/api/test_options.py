@@ -10,6 +10,7 @@ import pytest
 
 import tarkit
 from tarkit.checking.check import CheckOptions
+from tarkit.display.inspect import StatsOptions
 from tarkit.errors import Usage
 from tarkit.export.table import TableOptions
 from tarkit.extraction.extract import ExtractOptions
@@ -26,7 +27,6 @@ from tarkit.proc.step import SampleWork, WorkOptions
 from tarkit.shards.split import SplitOptions
 from tarkit.sorting.order import ShuffleOptions, SortOptions
 from tarkit.stores.store import StoreOptions
-from tarkit.views.inspect import StatsOptions
 from tests._tools import each_row
 
 COMMAND_ONLY = {

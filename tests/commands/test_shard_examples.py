@@ -502,7 +502,7 @@ def test_dry_of_odd_names(run: Run, here: Path) -> None:
 )
 def test_dry_sizes(size: int, text: str) -> None:
     """IS-DRY-4: binary units with two decimals."""
-    from tarkit.views.text import human_size
+    from tarkit.display.text import human_size
 
     assert human_size(size) == text
 

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tarkit.display import census
+from tarkit.display.census import Sizes, count, count_samples, round_bins, shares_of
+from tarkit.display.report import range_words
 from tarkit.problems import Policy
 from tarkit.sizes import size_words
 from tarkit.tar.block import BLOCK
-from tarkit.views import census
-from tarkit.views.census import Sizes, count, count_samples, round_bins, shares_of
-from tarkit.views.report import range_words
 from tests._tools import each_row, on_disk
 from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, each_feed, on_terminal, tar
 from tests.laws.test_laws import archives

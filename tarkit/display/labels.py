@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from tarkit.display.classes import class_name
 from tarkit.samples.items import Item, SampleItems
 from tarkit.samples.items_text import escaped, one_line, safe, shortened
-from tarkit.views.classes import class_name
 
 CLASS_FIELDS = ("cls", "class", "label", "category")  # fields, and members of JSON, that name a class
 CLASS_LISTS = ("classes", "labels", "categories", "tags")  # members of JSON that name several

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from tarkit.cli import screen
+from tarkit.display import pictures, terminal
+from tarkit.display.terminal import Cell, Colors, Drawn, Graphics, PictureRows
 from tarkit.samples.items import Item, Payload, SampleItems
-from tarkit.views import pictures, terminal
-from tarkit.views.terminal import Cell, Colors, Drawn, Graphics, PictureRows
 from tests._tools import MemorySource, each_row
 
 Images = pytest.importorskip("PIL.Image", reason="Pillow is not installed")

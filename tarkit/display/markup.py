@@ -50,7 +50,7 @@ def _parts() -> dict[str, tuple[Callable[..., str], list[str]]]:
 
 
 def _file(name: str) -> str:
-    data = get_data("tarkit.views", name)
+    data = get_data("tarkit.display", name)
     assert data is not None
     return data.decode()
 

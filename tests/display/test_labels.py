@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+from tarkit.display.classes import class_name, class_order
+from tarkit.display.labels import Caption, Label, captions_of, class_values, is_class, labels_of
 from tarkit.samples.items import Item, SampleItems
-from tarkit.views.classes import class_name, class_order
-from tarkit.views.labels import Caption, Label, captions_of, class_values, is_class, labels_of
 from tests._tools import each_row
 
 NAMES = ["cat", "dog", "犬"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tarkit.display.arrays import SIDE, Sketch, sketch
 from tarkit.samples.items import Item, Payload, describe
-from tarkit.views.arrays import SIDE, Sketch, sketch
 from tests._tools import MemorySource, each_row
 
 numpy = pytest.importorskip("numpy", reason="numpy is not installed")

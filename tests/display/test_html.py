@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from tarkit.display import html as pages
+from tarkit.display import pictures
+from tarkit.display.cards import class_bars, size_charts
 from tarkit.samples.items import Item, Payload, SampleItems, describe
-from tarkit.views import html as pages
-from tarkit.views import pictures
-from tarkit.views.cards import class_bars, size_charts
 from tests import _browser
 from tests._tools import MemorySource, happens, program
 

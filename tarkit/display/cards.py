@@ -8,14 +8,14 @@ from functools import lru_cache
 from html import escape
 from typing import NamedTuple
 
+from tarkit.display.census import round_bins
+from tarkit.display.classes import class_order
+from tarkit.display.labels import Label, captions_of
+from tarkit.display.markup import part
+from tarkit.display.report import number, range_words
 from tarkit.samples.items import Item, SampleItems
 from tarkit.samples.items_text import about_words, escaped, indented, label_of, one_line, safe, shortened
 from tarkit.sizes import plural, size_words
-from tarkit.views.census import round_bins
-from tarkit.views.classes import class_order
-from tarkit.views.labels import Label, captions_of
-from tarkit.views.markup import part
-from tarkit.views.report import number, range_words
 
 SHORT = 60  # characters of a text that stands beside its field
 CAPTION = 600  # of a caption

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tarkit.display.census import OTHERS, Census, Set, Share, Sizes, mean_of
 from tarkit.errors import printable
 from tarkit.sizes import plural, scaled, size_words
-from tarkit.views.census import OTHERS, Census, Set, Share, Sizes, mean_of
 
 if TYPE_CHECKING:
-    from tarkit.views.classes import ClassCounts
+    from tarkit.display.classes import ClassCounts
 
 
 class Bar(NamedTuple):
@@ -156,7 +156,7 @@ def _common(total: Census) -> list[tuple[Set, int]]:
 
 
 def _classes(balance: Balance) -> Section:
-    from tarkit.views.classes import class_name, class_order
+    from tarkit.display.classes import class_name, class_order
 
     classes = balance.classes
     order = class_order(classes.counts)
@@ -260,7 +260,7 @@ def as_json(
 
 
 def _balance(balance: Balance) -> dict[str, Any]:
-    from tarkit.views.classes import class_name, class_order
+    from tarkit.display.classes import class_name, class_order
 
     classes = []
     for value, count in class_order(balance.classes.counts):

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tarkit.arguments import check_text
+from tarkit.display.census import OTHERS, Census, Share, count_input, shares_of
 from tarkit.errors import Usage, show, spell
 from tarkit.options import Options, row
 from tarkit.pipeline.chain import Chain
@@ -24,11 +25,10 @@ from tarkit.samples.names import near_field
 from tarkit.samples.sample import TarSample, singly
 from tarkit.sizes import plural
 from tarkit.streams.location import Location
-from tarkit.views.census import OTHERS, Census, Share, count_input, shares_of
 
 if TYPE_CHECKING:
-    from tarkit.views.classes import ClassCounts, ClassNames
-    from tarkit.views.report import Balance, Section
+    from tarkit.display.classes import ClassCounts, ClassNames
+    from tarkit.display.report import Balance, Section
 
 MOST_SHARES = 1_000_000  # processes of a training run that share the samples
 FEW, PAGE = 10, 200  # default numbers of samples: in lines, on a page
@@ -93,7 +93,7 @@ class Stats:
     @property
     def classes(self) -> dict[str, int]:
         """With `by`, the number of samples that have each value, the most frequent first."""
-        from tarkit.views.classes import class_order
+        from tarkit.display.classes import class_order
 
         return {} if self._balance is None else dict(class_order(self._balance.classes.counts))
 
@@ -112,25 +112,25 @@ class Stats:
         return f"<tarkit.Stats of {plural(len(self._shards), 'shard')}: {counts}>"
 
     def __str__(self) -> str:
-        from tarkit.views.text import report_lines
+        from tarkit.display.text import report_lines
 
         return report_lines(self.sections()).removesuffix("\n")
 
     def describe(self) -> dict[str, Any]:
         """Return all counts as values of JSON, as `tarkit stats --json` prints them."""
-        from tarkit.views.report import as_json
+        from tarkit.display.report import as_json
 
         return as_json(self._total, self._shards, self.shares, self._balance)
 
     def sections(self) -> list[Section]:
         """Return the tables of the report."""
-        from tarkit.views.report import sections
+        from tarkit.display.report import sections
 
         return sections(self._total, self._shards, self.shares, self._balance)
 
     def page(self) -> str:
         """Return the report as one page of HTML, which needs nothing else."""
-        from tarkit.views.html import report_page
+        from tarkit.display.html import report_page
 
         names = [shard.name for shard in self._shards] or ["no shards"]
         title = names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
@@ -237,8 +237,8 @@ def count_dataset(data: Chain, run: Run, options: StatsOptions) -> Stats:
     """Count a dataset: whole archives several at a time, else sample by sample."""
     balance, by, world, workers = None, options.by, options.world, options.workers
     if by is not None:
-        from tarkit.views.classes import ClassCounts, find_class_names
-        from tarkit.views.report import Balance
+        from tarkit.display.classes import ClassCounts, find_class_names
+        from tarkit.display.report import Balance
 
         balance = Balance(by, ClassCounts(), find_class_names(options.classes, data.locations, data.storage))
     if data.unchanged:
@@ -277,7 +277,7 @@ def _count_archive(
 ) -> tuple[Census, ClassCounts | None]:
     if by is None:
         return count_input(location, policy, tmpdir), None
-    from tarkit.views.classes import ClassCounts
+    from tarkit.display.classes import ClassCounts
 
     classes = ClassCounts()
     return count_input(location, policy, tmpdir, classes.counter(by, policy)), classes
@@ -351,8 +351,8 @@ def with_classes(
         for sample in samples:
             yield sample, None
         return
+    from tarkit.display.classes import class_of
     from tarkit.samples.values import Name
-    from tarkit.views.classes import class_of
 
     name, seen = Name(by), False
     for sample in samples:
@@ -378,9 +378,9 @@ def write_gallery(
     Returns:
         The number of pictures and sounds that were left out, since the page is full.
     """
+    from tarkit.display.classes import find_class_names
+    from tarkit.display.html import Gallery
     from tarkit.samples.items import describe_sample
-    from tarkit.views.classes import find_class_names
-    from tarkit.views.html import Gallery
 
     gallery = Gallery(find_class_names(classes, data.locations, data.storage))
     with output.open(data.locations) as sink:

@@ -11,16 +11,27 @@ from collections.abc import Sequence
 from itertools import chain
 from statistics import median
 
+from tarkit.display import pictures
+from tarkit.display.arrays import sketch
+from tarkit.display.cards import (
+    SHORT,
+    Chart,
+    Medium,
+    PageClass,
+    aside,
+    bar,
+    card,
+    class_bars,
+    class_options,
+    size_charts,
+)
+from tarkit.display.classes import value_rank
+from tarkit.display.labels import CAPTION_FIELDS, Label, class_values, is_class, labels_of
+from tarkit.display.markup import page, part
+from tarkit.display.report import Bar, Cell, Section, Spark, number
 from tarkit.samples.items import Item, SampleItems
 from tarkit.samples.items_text import escaped, safe
 from tarkit.sizes import plural
-from tarkit.views import pictures
-from tarkit.views.arrays import sketch
-from tarkit.views.cards import SHORT, Chart, Medium, PageClass, aside, bar, card, class_bars, class_options, size_charts
-from tarkit.views.classes import value_rank
-from tarkit.views.labels import CAPTION_FIELDS, Label, class_values, is_class, labels_of
-from tarkit.views.markup import page, part
-from tarkit.views.report import Bar, Cell, Section, Spark, number
 
 SIDES = (720, 480, 320, 200)  # pixels of a picture: the first of these with which all have room
 QUALITY = 80  # of the JPEG

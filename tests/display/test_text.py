@@ -6,10 +6,10 @@ import json
 import re
 from typing import Any
 
+from tarkit.display import terminal
 from tarkit.errors import show
 from tarkit.samples import items_text as views
 from tarkit.samples.items import Item, SampleItems
-from tarkit.views import terminal
 from tests._tools import each_row
 
 ESC = "\x1b]0;owned\x07\x1b[2J"

@@ -11,7 +11,7 @@ from tarkit.errors import printable
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
 if TYPE_CHECKING:
-    from tarkit.views.report import Cell, Section
+    from tarkit.display.report import Cell, Section
 
 # ---- Plans of shards: the layout that `shard --dry-run` prints
 
@@ -79,7 +79,7 @@ def _section_lines(section: Section) -> Iterator[str]:
 
 def cell_text(cell: Cell) -> str:
     """Return a cell as text on one line."""
-    from tarkit.views.report import Bar, Spark, number  # not loaded for samples
+    from tarkit.display.report import Bar, Spark, number  # not loaded for samples
 
     if isinstance(cell, Bar):
         eighths = max(round(cell.share * BAR * 8), cell.share > 0)

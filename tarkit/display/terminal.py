@@ -13,6 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tarkit.align import cells
+from tarkit.display.labels import captions_of, labels_of
+from tarkit.display.pictures import Undrawn, encoded, is_picture, thumbnail
+from tarkit.display.text import cell_text
 from tarkit.samples.items import Item, SampleItems
 from tarkit.samples.items_text import (
     ELLIPSIS,
@@ -25,15 +28,12 @@ from tarkit.samples.items_text import (
     safe,
 )
 from tarkit.sizes import size_words
-from tarkit.views.labels import captions_of, labels_of
-from tarkit.views.pictures import Undrawn, encoded, is_picture, thumbnail
-from tarkit.views.text import cell_text
 
 if TYPE_CHECKING:
     from PIL.Image import Image
     from rich.text import Text
 
-    from tarkit.views.report import Section
+    from tarkit.display.report import Section
 
 # ---- A panel for each sample
 
@@ -126,7 +126,7 @@ def coloured(sections: Sequence[Section], width: int) -> str:
     from rich.table import Table
     from rich.text import Text
 
-    from tarkit.views.report import Bar, Spark
+    from tarkit.display.report import Bar, Spark
 
     console = Console(width=width, force_terminal=True, highlight=False)
     with console.capture() as capture:
