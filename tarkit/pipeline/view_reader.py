@@ -9,7 +9,8 @@ from itertools import islice, pairwise, repeat
 from operator import add, or_, sub
 
 from tarkit.errors import MissingFile, Problem, TarkitError, Unsupported, show
-from tarkit.pipeline.ranges import SHORT, SHORT_LIMIT, Place, RangeList
+from tarkit.pipeline.places import SHORT, SHORT_LIMIT, Place
+from tarkit.pipeline.ranges import RangeList
 from tarkit.pipeline.view_rows import Rows, StoredRow, ViewFile, locate_archive
 from tarkit.samples.checks import EntryChecks, describe_link
 from tarkit.samples.dataset import InputReader, open_source

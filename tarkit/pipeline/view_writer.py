@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import TarkitError, Unsupported, Usage, show, spell
+from tarkit.pipeline.origins import origins_of
 from tarkit.pipeline.output import Output, total_size
-from tarkit.pipeline.ranges import origins_of
 from tarkit.pipeline.stages import without_strays
 from tarkit.pipeline.view_rows import FIELDS, KEY, MORE, SHARD, START, STOP, RowGroup, ViewFile
 from tarkit.samples.sample import TarSample, singly

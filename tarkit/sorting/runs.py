@@ -9,7 +9,8 @@ from itertools import compress, islice
 from operator import lt
 
 from tarkit.errors import spell
-from tarkit.pipeline.ranges import Place, RangeList, file_of
+from tarkit.pipeline.places import Place, file_of
+from tarkit.pipeline.ranges import RangeList
 from tarkit.spill.runs import SortedRun, SortedRuns, ordinal_of, pack, rank_of, rest_of
 from tarkit.streams.copy import CHUNK
 from tarkit.streams.sink import Sink

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tarkit.pipeline.ranges import Place, RangeList, size_of
+from tarkit.pipeline.places import Place, size_of
+from tarkit.pipeline.ranges import RangeList
 
 if TYPE_CHECKING:
     from tarkit.stores.reading import RangeRequest

@@ -27,19 +27,9 @@ from operator import itemgetter
 from struct import Struct
 
 from tarkit.errors import Problem, show, spell
-from tarkit.pipeline.ranges import (
-    SHORT,
-    SHORT_LIMIT,
-    Place,
-    RangeList,
-    Span,
-    is_object,
-    key_in,
-    split_off_strays,
-    stays,
-    unaltered,
-    will_need,
-)
+from tarkit.pipeline.origins import Span, is_object, split_off_strays, stays, unaltered, will_need
+from tarkit.pipeline.places import SHORT, SHORT_LIMIT, Place, key_in
+from tarkit.pipeline.ranges import RangeList
 from tarkit.problems import Policy
 from tarkit.samples.checks import EQUAL_PARTS, describe_duplicate, duplicate_entries
 from tarkit.samples.sample import SampleBatch, TarSample, singly
