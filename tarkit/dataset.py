@@ -30,7 +30,7 @@ from tarkit.arguments import (
 from tarkit.errors import Unsupported, Usage
 from tarkit.pipeline.chain import Archives, Chain, locate
 from tarkit.pipeline.run import Run
-from tarkit.pipeline.sample import DecodedSample, Sample, view_samples
+from tarkit.pipeline.sample import DecodedSample, Sample, wrap_samples
 from tarkit.pipeline.selection import ProblemOptions
 from tarkit.pipeline.steps import BufferShuffle
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
@@ -219,11 +219,11 @@ class Dataset(Chain):
         """Read the samples, in order. Entries that belong to no sample are skipped."""
         batches, flow = self.batches(self.new_run(), moves=False)
         with flow:
-            yield from view_samples(singly(batches), self._view)
+            yield from wrap_samples(singly(batches), self._wrap)
             flow.finish()
 
     @property
-    def _view(self) -> Callable[[TarSample, bytes | None], Sample]:
+    def _wrap(self) -> Callable[[TarSample, bytes | None], Sample]:
         """What makes a sample for Python of one and its bytes."""
         return Sample
 
@@ -495,7 +495,7 @@ class Dataset(Chain):
                 init=init,
                 decode=decode,
                 allow_pickle=allow_pickle,
-                view=self._view,
+                wrap=self._wrap,
                 **how,
             )
         )
@@ -616,7 +616,7 @@ class Dataset(Chain):
         """
         from tarkit.indexing.get import get
 
-        return get(self, key, self._view)
+        return get(self, key, self._wrap)
 
     def entries(self) -> Iterator[EntryName]:
         """Read the names of all entries: path, key, field and size of each. No content of a plain archive is read.
@@ -920,7 +920,7 @@ class DecodedDataset(Dataset):
         return made
 
     @property
-    def _view(self) -> Callable[[TarSample, bytes | None], DecodedSample]:
+    def _wrap(self) -> Callable[[TarSample, bytes | None], DecodedSample]:
         return partial(DecodedSample, decoder=self._decoder)
 
     def indexed(self) -> DecodedIndex:
@@ -928,7 +928,7 @@ class DecodedDataset(Dataset):
         from tarkit.indexing.indexed import DecodedIndex
 
         self._check_indexed()
-        return DecodedIndex(self.locations, self.new_run(), self._view)
+        return DecodedIndex(self.locations, self.new_run(), self._wrap)
 
     if TYPE_CHECKING:
 

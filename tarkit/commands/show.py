@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 BATCH = 1 << 16  # bytes that are written together
 
 Write = Callable[[bytes], None]
-View = Callable[[Iterator[TarSample], Write], None]
+Print = Callable[[Iterator[TarSample], Write], None]
 
 _NO_SAMPLE = "no sample found: samples are entries with a dot in their file names, which ends the key"
 
@@ -84,14 +84,14 @@ def show(
         _write_page(run, data, chosen.html, chosen, limit, all_keys)
     else:
         nul = bool(click.get_current_context().params.get("null"))
-        view: View = partial(_batches, as_json=chosen.json, nul=nul) if chosen.names or chosen.json else _lines
+        shown: Print = partial(_batches, as_json=chosen.json, nul=nul) if chosen.names or chosen.json else _lines
         if chosen.images:
-            view = _pictures(run, chosen, inputs)
+            shown = _pictures(run, chosen, inputs)
         run.take_stdout("the output")
         if os.isatty(1):
             run.progress = False  # the samples are on the same terminal
         with text_output().open(inputs) as sink:
-            view(first_samples(data, run, limit, all_keys=all_keys, partial=True), sink.write)
+            shown(first_samples(data, run, limit, all_keys=all_keys, partial=True), sink.write)
     _report(run, limit, select.all, by_default=chosen.count is None)
 
 
@@ -154,7 +154,7 @@ def _batches(samples: Iterator[TarSample], write: Write, *, as_json: bool, nul: 
             write(bytes(held))
 
 
-def _pictures(run: ConsoleRun, chosen: ShowOptions, inputs: list[Location]) -> View:
+def _pictures(run: ConsoleRun, chosen: ShowOptions, inputs: list[Location]) -> Print:
     """Return the function that draws rows of pictures in the terminal, with key, classes and caption below each."""
     from tarkit.cli.screen import cell, how_to_draw, screen
     from tarkit.display.classes import find_class_names
@@ -166,7 +166,7 @@ def _pictures(run: ConsoleRun, chosen: ShowOptions, inputs: list[Location]) -> V
     graphics: Graphics = how_to_draw(os.environ) if at.terminal else "blocks"
     rows = PictureRows(at.width, graphics, at.colors, cell(), find_class_names(chosen.classes, inputs))
 
-    def view(samples: Iterator[TarSample], write: Write) -> None:
+    def shown(samples: Iterator[TarSample], write: Write) -> None:
         try:
             for sample, label in with_classes(samples, chosen.by, run):
                 write(rows.add(describe_sample(sample, rows.take), label).encode())
@@ -175,4 +175,4 @@ def _pictures(run: ConsoleRun, chosen: ShowOptions, inputs: list[Location]) -> V
         if rows.without:
             run.tell(f"without a picture: {rows.without} of {plural(run.samples, 'sample')}")
 
-    return view
+    return shown

@@ -1,1 +1,1 @@
-"""Views for people: counts and sizes, pages, panels and plain lines of samples and reports; `show` and `stats`."""
+"""What people look at: counts and sizes, pages, panels and plain lines of samples and reports; `show` and `stats`."""

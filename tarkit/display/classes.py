@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tarkit.errors import Problem, printable
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
-from tarkit.samples.values import MISFITS, Name, View
+from tarkit.samples.values import MISFITS, FieldLookup, Name
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import Location
 from tarkit.streams.text import open_file
@@ -30,7 +30,7 @@ def class_of(name: Name, sample: TarSample, policy: Policy) -> str | None:
         Problem: a field cannot be read, unless `policy` lets it pass.
     """
     try:
-        value = name.words(View(sample))
+        value = name.words(FieldLookup(sample))
     except Problem as problem:
         if problem.name not in MISFITS:
             raise

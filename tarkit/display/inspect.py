@@ -217,12 +217,12 @@ class ShowOptions(Options):
 
     def check(self) -> None:
         """Raise Usage for options that do not go together."""
-        views = [name for name in ("names", "json", "images", "html") if getattr(self, name)]
-        if len(views) > 1:
-            raise Usage(f"{spell(views[0])} and {spell(views[1])} exclude each other", "choose one view")
+        forms = [name for name in ("names", "json", "images", "html") if getattr(self, name)]
+        if len(forms) > 1:
+            raise Usage(f"{spell(forms[0])} and {spell(forms[1])} exclude each other", "choose one of them")
         if self.all and self.count is not None:
             raise Usage(f"{spell('all')} and {spell('count')} exclude each other")
-        if (self.by or self.classes) and views not in (["html"], ["images"]):
+        if (self.by or self.classes) and forms not in (["html"], ["images"]):
             raise Usage(f"{spell('by')} and {spell('classes')} require {spell('html')} or {spell('images')}")
 
     def limit(self, all_keys: bool) -> int | None:

@@ -16,7 +16,7 @@ from tarkit.problems import Policy
 from tarkit.samples.fields import OnMissing, parse_choices, pass_missing
 from tarkit.samples.names import spelled
 from tarkit.samples.sample import TarSample
-from tarkit.samples.values import Name, View
+from tarkit.samples.values import FieldLookup, Name
 from tarkit.tar.reader import Entry
 
 CELL = 16 << 20  # maximum size of a field in a cell, in bytes
@@ -48,16 +48,16 @@ class Column(NamedTuple):
         """Whether its cells are names (a key, a shard) and not content."""
         return self.names[0].is_name
 
-    def cell(self, view: View) -> Any:
+    def cell(self, lookup: FieldLookup) -> Any:
         """Return the cell of a sample.
 
         Raises:
             Problem: `missing-field`, `bad-field`, `sparse-entry`.
         """
         for name in self.names[:-1]:
-            if name.present(view):
-                return name.cell(view, CELL)
-        return self.names[-1].cell(view, CELL)
+            if name.present(lookup):
+                return name.cell(lookup, CELL)
+        return self.names[-1].cell(lookup, CELL)
 
 
 def parse_columns(text: str) -> list[Column]:
@@ -93,20 +93,20 @@ def check_heads(columns: Sequence[Column], format: TableFormat) -> None:
             raise TarkitError(f"column {show(column.head)}: its name is not UTF-8, as {format} requires", hint)
 
 
-def usual(view: View | None) -> list[Column]:
+def usual(lookup: FieldLookup | None) -> list[Column]:
     """Return the default columns: each field of the first sample that is a short text, and the size of any other."""
     columns = []
-    for name, raw in view.fields.items() if view is not None else ():
+    for name, raw in lookup.fields.items() if lookup is not None else ():
         text = os.fsdecode(name)
-        if view is not None and name not in (b"", KEY.encode()) and not text.startswith("@"):
-            exact = Name(text, exact=True) if _is_text(view, name, Entry._make(raw)) else Name(f"size.{text}")
+        if lookup is not None and name not in (b"", KEY.encode()) and not text.startswith("@"):
+            exact = Name(text, exact=True) if _is_text(lookup, name, Entry._make(raw)) else Name(f"size.{text}")
             columns.append(Column(exact.text, (exact,)))
     return columns
 
 
-def _is_text(view: View, name: bytes, entry: Entry) -> bool:
+def _is_text(lookup: FieldLookup, name: bytes, entry: Entry) -> bool:
     try:
-        content = view.content(name, entry, SHORT)
+        content = lookup.content(name, entry, SHORT)
         content.decode("utf-8")
     except (Problem, ValueError):
         return False
@@ -144,9 +144,9 @@ class Table:
         self._fields: frozenset[bytes] | None = None  # those that have default columns
         if columns is None:
             first = next(samples, None)
-            view = None if first is None else View(first)
-            columns = usual(view)
-            self._fields, self._on_missing = frozenset(view.fields if view else ()), "keep"
+            lookup = None if first is None else FieldLookup(first)
+            columns = usual(lookup)
+            self._fields, self._on_missing = frozenset(lookup.fields if lookup else ()), "keep"
             self._samples = samples if first is None else chain((first,), samples)
         if key and not any(column.head == KEY for column in columns):
             columns = [Column(KEY, (Name(KEY),)), *columns]
@@ -157,22 +157,22 @@ class Table:
         cells = [column.cell if len(column.names) > 1 else _single(column.names[0]) for column in self.columns]
         fields = self._fields
         for sample in self._samples:
-            view = View(sample)
-            if fields is not None and not view.fields.keys() <= fields:
-                self._note(view, fields)
+            lookup = FieldLookup(sample)
+            if fields is not None and not lookup.fields.keys() <= fields:
+                self._note(lookup, fields)
             try:
-                yield [cell(view) for cell in cells]
+                yield [cell(lookup) for cell in cells]
             except Problem:
-                row = self._careful(view)
+                row = self._careful(lookup)
                 if row is not None:
                     yield row
 
-    def _careful(self, view: View) -> Row | None:
+    def _careful(self, lookup: FieldLookup) -> Row | None:
         """Return the row of a sample that lacks a cell, None if it is left out."""
         row: Row = []
         for column in self.columns:
             try:
-                row.append(column.cell(view))
+                row.append(column.cell(lookup))
             except Problem as problem:
                 if problem.name == "missing-field":
                     if not pass_missing(problem, self._on_missing, self._policy):
@@ -182,14 +182,14 @@ class Table:
                 row.append(MISSING)
         return row
 
-    def _note(self, view: View, fields: frozenset[bytes]) -> None:
+    def _note(self, lookup: FieldLookup, fields: frozenset[bytes]) -> None:
         """Count a sample that has a field without a column."""
-        others = view.fields.keys() - {spelled(view.fields, name) for name in fields}
+        others = lookup.fields.keys() - {spelled(lookup.fields, name) for name in fields}
         self.outside += bool(others)
         if others and not self.example:
-            other = next(name for name in view.fields if name in others)
-            self.example = f"{show(other)} of {show(view.sample.key or b'')}"
+            other = next(name for name in lookup.fields if name in others)
+            self.example = f"{show(other)} of {show(lookup.sample.key or b'')}"
 
 
 def _single(name: Name) -> Any:
-    return lambda view: name.cell(view, CELL)
+    return lambda lookup: name.cell(lookup, CELL)

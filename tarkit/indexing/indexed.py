@@ -38,15 +38,15 @@ class IndexedDataset(Sequence[Sample]):
     """
 
     def __init__(
-        self, locations: Sequence[Location], run: Run, view: Callable[[TarSample, bytes | None], Sample] = Sample
+        self, locations: Sequence[Location], run: Run, wrap: Callable[[TarSample, bytes | None], Sample] = Sample
     ) -> None:
-        """Read the headers. `tarkit.Dataset.indexed` is the way to call it. `view` makes a sample of one and its bytes.
+        """Read the headers. `tarkit.Dataset.indexed` is the way to call it. `wrap` makes a sample of one and its bytes.
 
         Raises:
             Unsupported: a shard that is compressed, or a stream.
             Problem: a fault that the policy of `run` does not let pass.
         """
-        self._view = view
+        self._wrap = wrap
         self._sources: list[_OpenedShard] = []
         self._shards = array("L")
         self._starts = array("Q")
@@ -172,7 +172,7 @@ class IndexedDataset(Sequence[Sample]):
         self._confirmed = number
         source.close()
         shard.unchanged()
-        return self._view(sample, data)
+        return self._wrap(sample, data)
 
     def _entry_before(self, number: int) -> int:
         """Return where the entry before a sample begins, which is to be compared; where the sample begins for none."""

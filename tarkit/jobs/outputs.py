@@ -24,21 +24,21 @@ def check_outputs(template: str, jobs: Sequence[tuple[Value, Location]]) -> None
             raise Usage(f"{show(template)}: there is no directory {above}", f"make it with mkdir -p {above}")
     for _, location in jobs:
         _check_input(template, location)
-    names = {_place(location.text): location for _, location in jobs if location.kind in ("path", "url")}
+    names = {_identity(location.text): location for _, location in jobs if location.kind in ("path", "url")}
     seen: dict[str, Location] = {}
     for value, location in jobs:
         output = fill_name(template, value)
-        place = _place(output)
-        if place in seen:
+        identity = _identity(output)
+        if identity in seen:
             raise Usage(
-                f"{seen[place].name} and {location.name} have one output: {public_name(output)}",
+                f"{seen[identity].name} and {location.name} have one output: {public_name(output)}",
                 "{index} is another for each input, {dir} its directory",
             )
-        if place in names:
+        if identity in names:
             raise Usage(
-                f"{names[place].name} is an input, and the output of {location.name}", "write to another directory"
+                f"{names[identity].name} is an input, and the output of {location.name}", "write to another directory"
             )
-        seen[place] = location
+        seen[identity] = location
 
 
 def _check_input(template: str, location: Location) -> None:
@@ -51,7 +51,7 @@ def _check_input(template: str, location: Location) -> None:
     raise Usage(f"{show(template)}: {location.name} has no name", f"name the inputs, or write one {spell('output')}")
 
 
-def _place(name: str) -> str:
+def _identity(name: str) -> str:
     return name if scheme_of(name) else os.path.abspath(name)
 
 

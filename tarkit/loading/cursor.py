@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tarkit.dataset import Dataset
 from tarkit.indexing.indexed import IndexedDataset
 from tarkit.pipeline.run import Run
-from tarkit.pipeline.sample import WHOLE, Sample, view_samples
+from tarkit.pipeline.sample import WHOLE, Sample, wrap_samples
 from tarkit.pipeline.steps import Flow, Step
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.sample import SampleBatch, TarSample, singly
@@ -107,7 +107,7 @@ class Cursor:
     ) -> Iterator[Sample]:
         flow = self._flow
         with flow:
-            yield from view_samples(samples if keep is None else _keep_large(samples, keep), data._view)
+            yield from wrap_samples(samples if keep is None else _keep_large(samples, keep), data._wrap)
             flow.finish()
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from tarkit.problems import usual_hint
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.sample import SampleBatch
 from tarkit.samples.validate import NameChecks
-from tarkit.stores.object_prefetch import Place, fetch, prefetch_objects
+from tarkit.stores.object_prefetch import Wanted, fetch, prefetch_objects
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import Location
@@ -64,9 +64,9 @@ class TreeOrigin:
         """How objects are reached."""
         return self.plan.tree.storage
 
-    def only(self, places: Sequence[int]) -> TreeOrigin:
+    def only(self, numbers: Sequence[int]) -> TreeOrigin:
         """Return the files of the shards with these numbers."""
-        return replace(self, shards=[self.shards[place] for place in places])
+        return renumber(self, shards=[self.shards[number] for number in numbers])
 
     def open(self, run: Run, tmpdir: str | None, spool: bool) -> TreeReader:
         """Begin to read for a run; see `Origin`."""
@@ -93,7 +93,7 @@ class TreeReader(InputReader):
         self._place = ""  # the shard, named in front of errors
         times, changed = origin.mtime is None, origin.plan.tree.has_changed
         self._loader = ContentLoader(None, (), tmpdir, origin.storage, times, planned=True, has_changed=changed)
-        requests = prefetch_objects(_places(origin), lambda place: place, partial(fetch, options=origin.storage))
+        requests = prefetch_objects(_objects(origin), lambda wanted: wanted, partial(fetch, options=origin.storage))
         self._requests = (request for _, request in requests)
 
     def batches(self) -> Iterator[SampleBatch]:
@@ -237,7 +237,7 @@ class TreeReader(InputReader):
             yield key, *self._entry(name, size, source, content)
 
 
-def _places(origin: TreeOrigin) -> Iterator[Place]:
+def _objects(origin: TreeOrigin) -> Iterator[Wanted]:
     """Yield the URL and the size of each source that is an object."""
     for batch in chain.from_iterable(map(origin.plan.batches, origin.shards)):
         for source, size in zip(batch.sources, batch.sizes, strict=True):

@@ -223,9 +223,9 @@ class Sample(Mapping[str, bytes]):
     def _index(self) -> dict[str, Entry]:
         """Return the entry of each field, by name; of two with one name it is the first."""
         if self._entries is None:
-            from tarkit.samples.values import View
+            from tarkit.samples.values import FieldLookup
 
-            fields = View(self._sample).fields
+            fields = FieldLookup(self._sample).fields
             self._entries = {name.decode("utf-8", "surrogateescape"): Entry._make(raw) for name, raw in fields.items()}
         return self._entries
 
@@ -233,9 +233,9 @@ class Sample(Mapping[str, bytes]):
         """Return the entry that has the content of a field; raise Problem when there is none."""
         if entry.type in _REGULAR and not entry.sparse:
             return entry
-        from tarkit.samples.values import View
+        from tarkit.samples.values import FieldLookup
 
-        return View(self._sample).located(entry.name[len(self._sample.key or b"") + 1 :], entry)
+        return FieldLookup(self._sample).located(entry.name[len(self._sample.key or b"") + 1 :], entry)
 
     def _size(self, entry: Entry) -> int:
         try:
@@ -354,12 +354,12 @@ class _Passed(Held):
         raise Unsupported(message, "dict(sample) keeps its fields; they can be read until the next sample is requested")
 
 
-def view_samples(
-    samples: Iterator[TarSample], view: Callable[[TarSample, bytes | None], Sample] = Sample
+def wrap_samples(
+    samples: Iterator[TarSample], wrap: Callable[[TarSample, bytes | None], Sample] = Sample
 ) -> Iterator[Sample]:
     """Yield the samples of a run as Python sees them, without entries that belong to no sample.
 
-    A large one of a stream can be read until the next is requested. `view` makes a sample of one and its bytes.
+    A large one of a stream can be read until the next is requested. `wrap` makes a sample of one and its bytes.
     """
     source: Source | None = None
     for sample in samples:
@@ -372,8 +372,8 @@ def view_samples(
             read = source.recent if isinstance(source, WindowSource) else source.read
         start, stop = sample.start, sample.stop
         if stop - start <= WHOLE:
-            yield view(sample, read(start, stop))
+            yield wrap(sample, read(start, stop))
         else:
-            yield view(sample, None)
+            yield wrap(sample, None)
             if not source.seekable:
                 sample.source = cast(Source, _Passed(sample))  # its bytes are no longer held

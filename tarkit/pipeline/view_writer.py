@@ -183,13 +183,13 @@ class ViewWriter:
         for at, group in enumerate(groups):
             members.setdefault(group, []).append(at)
         pieces, order = [], list[int]()
-        for group, places in members.items():
-            order += places
+        for group, rows in members.items():
+            order += rows
             if group is None or field.name not in group.columns:
-                pieces.append(arrow.nulls(len(places), field.type))
+                pieces.append(arrow.nulls(len(rows), field.type))
             else:
                 pieces += (
-                    group.column(field.name).take(arrow.array([numbers[at] for at in places])).cast(field.type).chunks
+                    group.column(field.name).take(arrow.array([numbers[at] for at in rows])).cast(field.type).chunks
                 )
         column = arrow.chunked_array(pieces, field.type).unify_dictionaries()
         if len(members) == 1:

@@ -61,7 +61,7 @@ class SampleFunction:
         pickles: decode pickles too.
         batches: the function takes and returns lists.
         mtime: time of new entries, in seconds since 1970.
-        view: makes the argument of the function from a sample, and its bytes if it is small. The argument encodes the
+        wrap: makes the argument of the function from a sample, and its bytes if it is small. The argument encodes the
             values that are returned, and its attribute `key` is the key. Without it the argument is a dict of fields
             and `__key__`, and bytes and str are taken.
         exact: refuse values that their fields would hold with a loss.
@@ -79,11 +79,11 @@ class SampleFunction:
         pickles: bool = False,
         batches: bool = False,
         mtime: int | None = 0,
-        view: Callable[[TarSample, bytes | None], Sample] | None = None,
+        wrap: Callable[[TarSample, bytes | None], Sample] | None = None,
         exact: bool = False,
     ) -> None:
         self.batches = batches
-        self._view = view
+        self._wrap = wrap
         self._exact = exact
         self._builder = SampleBuilder(mtime)
         self._coder = None
@@ -138,10 +138,10 @@ class SampleFunction:
         key = name.decode("utf-8", "surrogateescape")
         argument: Mapping[str, Any]
         encode: Encode
-        if self._view is not None:
+        if self._wrap is not None:
             sample = _job(sent).sample
             small = sample.stop - sample.start <= WHOLE
-            argument = self._view(sample, sample.source.read(sample.start, sample.stop) if small else None)
+            argument = self._wrap(sample, sample.source.read(sample.start, sample.stop) if small else None)
             encode = argument._encode_value
         elif self._coder is None:
             return _Call(sent, key, raw, plain, FieldDict({KEY: key, **raw}), _plain)
@@ -159,7 +159,7 @@ class SampleFunction:
 
     def _new(self, call: _Call, returned: Any) -> Made:
         """Return the new samples for what the function returned for a sample."""
-        made = _returned(returned, call, self._view is not None)
+        made = _returned(returned, call, self._wrap is not None)
         _, start, data, key, entries = call.sent
         if call.plain is not None and len(made) == 1 and made[0][0] == call.key:
             try:

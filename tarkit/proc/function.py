@@ -81,7 +81,7 @@ class CallFunction(SampleWork):
     )
     batch: int | None = row("With --map", "--batch", at_least=1, metavar="N", help="Pass lists of N samples.")
     function: str | Callable[..., Any] = ""
-    view: Callable[[TarSample, bytes | None], Sample] | None = Sample
+    wrap: Callable[[TarSample, bytes | None], Sample] | None = Sample
     exact: bool = False
 
     def check(self) -> None:
@@ -95,7 +95,7 @@ class CallFunction(SampleWork):
         if not isinstance(self.decode, bool):
             hint = f"for other forms: tarkit.open(..., decode={self.decode!r}).map(...), whose function gets a sample"
             raise Usage(f"decode={self.decode!r}: map takes True, which gives the function a dict of values", hint)
-        if self.decode and self.view not in (None, Sample):
+        if self.decode and self.wrap not in (None, Sample):
             raise Usage(
                 f"{spell('decode')} of map cannot be used here: the samples of this dataset are decoded already"
             )
@@ -141,7 +141,7 @@ class CallFunction(SampleWork):
         arguments |= {"pickles": self.allow_pickle, "batches": self.batch is not None, "mtime": self.mtime}
         if self.named:
             return arguments
-        return {**arguments, "view": None if self.decode else self.view, "exact": self.exact}
+        return {**arguments, "wrap": None if self.decode else self.wrap, "exact": self.exact}
 
     @contextmanager
     def pool(self, run: Run, tmpdir: str | None = None) -> Iterator[Pool]:

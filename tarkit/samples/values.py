@@ -55,7 +55,7 @@ class Number(bytes):
     """A number as written in JSON: of any length, not rounded."""
 
 
-class View:
+class FieldLookup:
     """The fields of one sample, each read on first use. Valid as long as the sample is.
 
     With `exact` the numbers of JSON are `Number`. Use it in the thread that reads the samples.
@@ -234,48 +234,48 @@ class Name:
         # whether it is never a path into JSON, or a property
         self.is_field = not self.is_key and self._word is None and not self._paths
 
-    def value(self, view: View) -> Any:
+    def value(self, lookup: FieldLookup) -> Any:
         """Return the decoded value.
 
         Raises:
             Problem: `missing-field`, `bad-field`, `sparse-entry`.
         """
-        if view.row is not None and (column := self._in_row(view.row)) is not None:
+        if lookup.row is not None and (column := self._in_row(lookup.row)) is not None:
             return column
-        raw = view.find(self.field)
-        return self._checked(view) if raw is None else view.decoded(self.field, raw)
+        raw = lookup.find(self.field)
+        return self._checked(lookup) if raw is None else lookup.decoded(self.field, raw)
 
-    def words(self, view: View) -> Any:
+    def words(self, lookup: FieldLookup) -> Any:
         """Return the value, of a field its text, even if that is a number. Raises Problem as `value` does."""
-        if view.row is not None and (column := self._in_row(view.row)) is not None:
+        if lookup.row is not None and (column := self._in_row(lookup.row)) is not None:
             return column
-        raw = view.find(self.field)
-        return self._checked(view) if raw is None else view.text(self.field, raw)
+        raw = lookup.find(self.field)
+        return self._checked(lookup) if raw is None else lookup.text(self.field, raw)
 
-    def cell(self, view: View, limit: int) -> Any:
+    def cell(self, lookup: FieldLookup, limit: int) -> Any:
         """Return the value, of a field, a key and an archive's name the bytes, at most `limit`.
 
         Raises:
             Problem: as `value` does; `bad-field` for a field of more than `limit` bytes.
         """
         if self.is_key:
-            return view.sample.key
-        if view.row is not None and (column := self._in_row(view.row)) is not None:
+            return lookup.sample.key
+        if lookup.row is not None and (column := self._in_row(lookup.row)) is not None:
             return os.fsencode(column) if isinstance(column, str) else column
-        raw = view.find(self.field)
+        raw = lookup.find(self.field)
         if raw is not None:
-            return view.content(self.field, raw, limit)
-        value = self._checked(view)
+            return lookup.content(self.field, raw, limit)
+        value = self._checked(lookup)
         return os.fsencode(value) if self.is_name else value
 
-    def present(self, view: View) -> bool:
+    def present(self, lookup: FieldLookup) -> bool:
         """Return whether the sample has a value of this name."""
-        if view.row is not None and self._in_row(view.row) is not None:
+        if lookup.row is not None and self._in_row(lookup.row) is not None:
             return True
-        if view.find(self.field) is not None:
+        if lookup.find(self.field) is not None:
             return True
         try:
-            self._other(view)
+            self._other(lookup)
         except Problem as problem:
             if problem.name == "missing-field":
                 return False
@@ -298,25 +298,25 @@ class Name:
                     return value
         return None
 
-    def _checked(self, view: View) -> Any:
-        value, field = self._other(view)
+    def _checked(self, lookup: FieldLookup) -> Any:
+        value, field = self._other(lookup)
         if field is not None:
-            view.check_text(field, value)
+            lookup.check_text(field, value)
         return value
 
-    def _other(self, view: View) -> tuple[Any, bytes | None]:
+    def _other(self, lookup: FieldLookup) -> tuple[Any, bytes | None]:
         """Return the value of a word or of a path into JSON, and the field with that JSON."""
         if self._word is not None:
-            return self._word(view), None
+            return self._word(lookup), None
         for field, path in self._paths:
-            raw = view.find(field)
+            raw = lookup.find(field)
             if raw is not None:
-                return _follow(view, field, self._document(view, field, raw), path), field
-        raise view.missing(self.text)
+                return _follow(lookup, field, self._document(lookup, field, raw), path), field
+        raise lookup.missing(self.text)
 
-    def _document(self, view: View, field: bytes, raw: Raw) -> Any:
+    def _document(self, lookup: FieldLookup, field: bytes, raw: Raw) -> Any:
         try:
-            return view.decoded(field, raw, as_json=True)
+            return lookup.decoded(field, raw, as_json=True)
         except Problem as problem:
             name, _, word = self.text.rpartition(".")
             if word in OF_FIELD:
@@ -366,12 +366,12 @@ def step_into(value: Any, step: PathStep) -> Any:
     raise KeyError(step)
 
 
-def _follow(view: View, field: bytes, value: Any, path: list[PathStep]) -> Any:
+def _follow(lookup: FieldLookup, field: bytes, value: Any, path: list[PathStep]) -> Any:
     for place, step in enumerate(path):
         try:
             value = step_into(value, step)
         except KeyError:
-            above, sample = "".join(f"{word}." for word in path[:place]), view.sample
+            above, sample = "".join(f"{word}." for word in path[:place]), lookup.sample
             message = f"{show(sample.key or b'')} has no {show(f'{above}{step}')} in its field {show(field)}"
             names = tuple(os.fsencode(name) for name in value if is_unicode(name)) if isinstance(value, dict) else ()
             if is_unicode(step) and (near := near_field(names, os.fsencode(str(step)))):
@@ -393,17 +393,17 @@ def is_unicode(value: Any) -> bool:
     return True
 
 
-def _size(view: View, field: bytes, raw: Raw) -> int:
+def _size(lookup: FieldLookup, field: bytes, raw: Raw) -> int:
     """Return the size of the content of a field in bytes; of a sparse file, the size once unpacked."""
     entry = Entry._make(raw)
-    return entry.real if entry.sparse else view.located(field, raw).size
+    return entry.real if entry.sparse else lookup.located(field, raw).size
 
 
-_WORDS: dict[str, Callable[[View], Any]] = {
-    "__key__": lambda view: os.fsdecode(view.sample.key or b""),
-    "size": lambda view: view.size,
-    "shard": lambda view: view.sample.source.name,
-    "offset": lambda view: view.sample.start,
+_WORDS: dict[str, Callable[[FieldLookup], Any]] = {
+    "__key__": lambda lookup: os.fsdecode(lookup.sample.key or b""),
+    "size": lambda lookup: lookup.size,
+    "shard": lambda lookup: lookup.sample.source.name,
+    "offset": lambda lookup: lookup.sample.start,
 }
 
 
@@ -421,35 +421,35 @@ def _json_decoder(exact: bool) -> Any:
     return json.JSONDecoder(**arguments)
 
 
-def _of_field(word: str, field: str) -> Callable[[View], Any] | None:
+def _of_field(word: str, field: str) -> Callable[[FieldLookup], Any] | None:
     """Return the function for the value of `word` for the field; None for an unknown word."""
-    functions: dict[str, Callable[[View, bytes, Raw], Any]] = {
+    functions: dict[str, Callable[[FieldLookup, bytes, Raw], Any]] = {
         "size": _size,
-        "offset": lambda view, name, raw: view.located(name, raw).data,
-        "header": lambda view, name, raw: Entry._make(raw).start,
-        "width": lambda view, name, raw: _pixels(view, name, raw)[0],
-        "height": lambda view, name, raw: _pixels(view, name, raw)[1],
+        "offset": lambda lookup, name, raw: lookup.located(name, raw).data,
+        "header": lambda lookup, name, raw: Entry._make(raw).start,
+        "width": lambda lookup, name, raw: _pixels(lookup, name, raw)[0],
+        "height": lambda lookup, name, raw: _pixels(lookup, name, raw)[1],
     }
     name, function = os.fsencode(field), functions.get(word)
     if function is None or not field:
         return None
 
-    def look(view: View) -> Any:
-        raw = view.find(name)
+    def look(lookup: FieldLookup) -> Any:
+        raw = lookup.find(name)
         if raw is None:
-            raise view.missing(field)
-        return function(view, name, raw)
+            raise lookup.missing(field)
+        return function(lookup, name, raw)
 
     return look
 
 
-def _pixels(view: View, field: bytes, raw: Raw) -> tuple[int, int]:
+def _pixels(lookup: FieldLookup, field: bytes, raw: Raw) -> tuple[int, int]:
     from tarkit.media.headers import PICTURES, picture_size
     from tarkit.media.kinds import HEAD, kind_of
 
-    located = view.located(field, raw)
+    located = lookup.located(field, raw)
     start, size = located.data, located.size
-    source = view.sample.source
+    source = lookup.sample.source
 
     def read(pos: int, count: int) -> bytes:
         stop = min(pos + count, size)
@@ -459,5 +459,5 @@ def _pixels(view: View, field: bytes, raw: Raw) -> tuple[int, int]:
     pixels = picture_size(kind, read)
     if pixels is None:
         cut = f"is {kind} whose header has no size that can be read"
-        raise view.bad(field, cut if kind in PICTURES else "is not a picture of a known format")
+        raise lookup.bad(field, cut if kind in PICTURES else "is not a picture of a known format")
     return pixels

@@ -20,7 +20,7 @@ from typing import Any
 from tarkit.errors import Problem, Usage, show, spell, spell_open
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
-from tarkit.samples.values import NO_TEXT, Name, View, is_unicode, step_into
+from tarkit.samples.values import NO_TEXT, FieldLookup, Name, is_unicode, step_into
 from tarkit.sizes import plural
 
 # ---- Operators and functions allowed in expressions
@@ -176,7 +176,7 @@ _ALLOWED = (
     *(ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Tuple, ast.List, ast.Set),
 )
 
-Value = Callable[[View], Any]
+Value = Callable[[FieldLookup], Any]
 """The value of a part of an expression for a sample."""
 
 
@@ -210,15 +210,17 @@ class Where:
         Raises:
             Problem: `missing-field`, `bad-field`, `sparse-entry`, unless `policy` lets it pass.
         """
-        view = View(sample, complete=self.needs_entries)
+        lookup = FieldLookup(sample, complete=self.needs_entries)
         try:
-            return bool(self._value(view))
+            return bool(self._value(lookup))
         except Problem as problem:
             if problem.name == "missing-field" and not problem.hint:
                 problem.hint = self._hint(problem)
             return policy.apply(problem) == "keep"
         except RecursionError:
-            return policy.apply(self._problem(view, "bad-field", self._tree, "values are nested too deeply")) == "keep"
+            return (
+                policy.apply(self._problem(lookup, "bad-field", self._tree, "values are nested too deeply")) == "keep"
+            )
 
     def _hint(self, problem: Problem) -> str:
         """Return the hint for a field that is missing; a name that is compared with may be meant as text."""
@@ -239,7 +241,7 @@ class Where:
             case ast.Constant():
                 if not isinstance(value := node.value, (str, int, float, bool, type(None))):
                     raise self._refused(node, "invalid literal")
-                return lambda view: value
+                return lambda lookup: value
             case ast.Name() | ast.Attribute():
                 return self._dotted(node)
             case ast.Call():
@@ -255,33 +257,33 @@ class Where:
                 return self._applied(node, self._operator(node.op), left, node.right)
             case ast.IfExp():
                 test, body, other = map(self._compiled, (node.test, node.body, node.orelse))
-                return lambda view: body(view) if test(view) else other(view)
+                return lambda lookup: body(lookup) if test(lookup) else other(lookup)
             case ast.Subscript():
                 return self._applied(node, _element, node.value, node.slice)
             case ast.Slice():
                 parts = [part and self._compiled(part) for part in (node.lower, node.upper, node.step)]
-                return lambda view: slice(*(part and part(view) for part in parts))
+                return lambda lookup: slice(*(part and part(lookup) for part in parts))
             case ast.Set():
                 return self._applied(node, lambda *values: set(values), *node.elts)
             case ast.Tuple() | ast.List():
                 items, kind = list(map(self._compiled, node.elts)), tuple if isinstance(node, ast.Tuple) else list
-                return lambda view: kind(item(view) for item in items)
+                return lambda lookup: kind(item(lookup) for item in items)
         raise AssertionError(node)
 
     def _applied(self, node: ast.AST, function: Callable[..., Any], *operands: ast.AST | Value) -> Value:
         """Return a function that applies another to operands; errors of Python become problems of the sample."""
         values = [self._compiled(operand) if isinstance(operand, ast.AST) else operand for operand in operands]
 
-        def value_of(view: View) -> Any:
-            several = [value(view) for value in values]
+        def value_of(lookup: FieldLookup) -> Any:
+            several = [value(lookup) for value in values]
             try:
                 value = function(*several)
             except (KeyError, IndexError) as error:
-                raise self._problem(view, "missing-field", node, f"no {error}") from None
+                raise self._problem(lookup, "missing-field", node, f"no {error}") from None
             except (TypeError, ValueError, ArithmeticError, AttributeError, re.error) as error:
-                raise self._problem(view, "bad-field", node, str(error)) from None
+                raise self._problem(lookup, "bad-field", node, str(error)) from None
             if isinstance(value, str) and not is_unicode(value):  # as in `json['a']`, which is not resolved by name
-                raise self._problem(view, "bad-field", node, NO_TEXT)
+                raise self._problem(lookup, "bad-field", node, NO_TEXT)
             return value
 
         return value_of
@@ -312,7 +314,7 @@ class Where:
                 raise self._refused(node, f"invalid attribute '.{node.attr}'")
             return self._applied(node, _element, node.value, ast.Constant(node.attr))
         if text in LITERALS:
-            return lambda view: LITERALS[text]
+            return lambda lookup: LITERALS[text]
         self._check_name(node, text)
         if text.startswith("has."):
             return self._name(text[4:]).present
@@ -368,8 +370,8 @@ class Where:
     def _refused(self, node: ast.AST, words: str) -> Usage:
         return Usage(f"{spell('where')}: {words} at character {_character(self.source, node)}", HINT)
 
-    def _problem(self, view: View, name: str, node: ast.AST, detail: str) -> Problem:
-        sample = view.sample
+    def _problem(self, lookup: FieldLookup, name: str, node: ast.AST, detail: str) -> Problem:
+        sample = lookup.sample
         part = (ast.get_source_segment(self.source, node) or self.text).translate(_DIGITS)
         detail = f"{spell('where')} {show(part)} for {show(sample.key or b'')}: {detail}"
         return Problem(name, sample.source.name, sample.start, detail)
@@ -378,9 +380,9 @@ class Where:
 def _either(wanted: bool, values: Sequence[Value]) -> Value:
     """Return the function for `or` (True) or `and` (False): the first value that is `wanted`, else the last one."""
 
-    def value_of(view: View) -> Any:
+    def value_of(lookup: FieldLookup) -> Any:
         for value in values:
-            if bool(result := value(view)) is wanted:
+            if bool(result := value(lookup)) is wanted:
                 break
         return result
 

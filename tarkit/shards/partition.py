@@ -29,7 +29,7 @@ from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
 from tarkit.pipeline.template import ShardTemplate, split_last
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample, key_of
-from tarkit.samples.values import Name, View
+from tarkit.samples.values import FieldLookup, Name
 from tarkit.shards.categories import Map, check_apart
 from tarkit.shards.patterns import compile_regex
 from tarkit.shards.series import PART, SeriesSpec
@@ -162,7 +162,7 @@ class FieldValue:
     def __call__(self, sample: TarSample) -> bytes | None:
         """Return the value; b"" for a sample without one that the policy keeps."""
         try:
-            value = self._name.words(View(sample, complete=self._name.needs_entries))
+            value = self._name.words(FieldLookup(sample, complete=self._name.needs_entries))
         except Problem as problem:
             skip, allow = spell_open("skip", problem.name), spell("allow")
             problem.hint = f"{skip} leaves such samples out, {allow} puts them into one group"

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from tarkit.errors import Problem, TarkitError, show, spell, spell_open, unreadable
 from tarkit.problems import Policy
 from tarkit.samples.sample import SampleBatch, TarSample
-from tarkit.samples.values import MISFITS, Name, Number, View
+from tarkit.samples.values import MISFITS, FieldLookup, Name, Number
 from tarkit.sorting import encoding
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.source import WindowSource
@@ -139,11 +139,11 @@ class SortKey:
 
     def _rank(self, sample: TarSample, lacking: list[Problem] | None = None) -> bytes:
         """Return the rank. A missing field raises Problem, or is appended to `lacking`."""
-        view = View(sample, exact=True)
+        lookup = FieldLookup(sample, exact=True)
         codes = []
         for name in self._names:
             try:
-                codes.append(self._code(name, view))
+                codes.append(self._code(name, lookup))
             except Problem as problem:
                 if lacking is None or problem.name not in MISFITS:
                     raise
@@ -152,9 +152,9 @@ class SortKey:
         rank = b"".join(codes)
         return encoding.reverse(rank) if self.reverse else rank
 
-    def _code(self, name: Name, view: View) -> bytes:
+    def _code(self, name: Name, lookup: FieldLookup) -> bytes:
         type_, of_key = self.type, name.text == "__key__"
-        value = view.sample.key or b"" if of_key else name.cell(view, CONTENT_LIMIT)
+        value = lookup.sample.key or b"" if of_key else name.cell(lookup, CONTENT_LIMIT)
         if type(value) in (int, float):  # a size, or the value of a view
             value = Number(repr(value).encode())
         if type_ == "auto":
@@ -165,9 +165,9 @@ class SortKey:
         code = _CODES[type_](raw)
         if code is None:
             cut = show(raw[:_SHOWN]) + ("..." if len(raw) > _SHOWN else "")
-            words = f"the field {show(name.text)} of {show(view.sample.key or b'')} is {cut}, not a {_WORDS[type_]}"
+            words = f"the field {show(name.text)} of {show(lookup.sample.key or b'')} is {cut}, not a {_WORDS[type_]}"
             hint = f"{spell('type', 'auto')} takes all values: numbers first, by value, then text"
-            raise TarkitError(f"{view.sample.source.name}: at {view.sample.start}: {words}", hint)
+            raise TarkitError(f"{lookup.sample.source.name}: at {lookup.sample.start}: {words}", hint)
         return code
 
 

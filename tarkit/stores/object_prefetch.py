@@ -29,14 +29,14 @@ UNSIZED = 1 << 20
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Place = tuple[str, int | None]
+Wanted = tuple[str, int | None]
 """The URL of an object, and its length in bytes if it is known."""
 
 
 def prefetch_objects(
-    items: Iterable[Item], place_of: Callable[[Item], Place | None], read: Callable[[str, int | None], Result]
+    items: Iterable[Item], wanted_of: Callable[[Item], Wanted | None], read: Callable[[str, int | None], Result]
 ) -> Iterator[tuple[Item, ThreadCall[Result] | None]]:
-    """Yield each item with the request of its object, in order; None for an item that `place_of` gives no object.
+    """Yield each item with the request of its object, in order; None for an item that `wanted_of` gives no object.
 
     `read` is called in threads. `result()` of a request waits for it, and raises its error. Up to REQUESTS items are
     taken ahead, while objects among them are requested.
@@ -44,12 +44,12 @@ def prefetch_objects(
     waiting: deque[tuple[Item, ThreadCall[Result] | None, int]] = deque()
     requested = held = 0
     for item in items:
-        place = place_of(item)
-        if place is None:
+        wanted = wanted_of(item)
+        if wanted is None:
             waiting.append((item, None, 0))
         else:
-            cost = UNSIZED if place[1] is None else min(place[1], WHOLE)
-            waiting.append((item, ThreadCall(partial(read, *place)), cost))
+            cost = UNSIZED if wanted[1] is None else min(wanted[1], WHOLE)
+            waiting.append((item, ThreadCall(partial(read, *wanted)), cost))
             requested += 1
             held += cost
         while waiting and (not requested or len(waiting) >= REQUESTS or held >= MEMORY):

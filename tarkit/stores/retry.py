@@ -17,7 +17,7 @@ _PAUSE = 0.25  # seconds before the first repetition; twice as many before each 
 _LONGEST = 30.0  # seconds of the longest pause
 
 Result = TypeVar("Result")
-Place = TypeVar("Place", bound=Hashable)
+Page = TypeVar("Page", bound=Hashable)
 
 
 class RetryPolicy:
@@ -80,18 +80,18 @@ def endless_error(url: str) -> TarkitError:
 
 
 def list_pages(
-    url: str, options: StoreOptions, request: Callable[[Place], tuple[Sequence[Result], Place | None]], place: Place
+    url: str, options: StoreOptions, request: Callable[[Page], tuple[Sequence[Result], Page | None]], first: Page
 ) -> Iterator[Result]:
-    """Yield the items of all pages of a list. `request` returns those of a page, and the place of the next or None.
+    """Yield the items of all pages of a list. `request` returns those of a page, and where the next one begins or None.
 
     Raises:
         TarkitError: a page follows itself.
     """
-    places = set[Place]()
-    following: Place | None = place
+    pages = set[Page]()
+    following: Page | None = first
     while following is not None:
-        if following in places:
+        if following in pages:
             raise endless_error(url)
-        places.add(following)
+        pages.add(following)
         entries, following = request_again(partial(request, following), public_name(url), options)
         yield from entries

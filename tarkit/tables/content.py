@@ -15,7 +15,7 @@ from tarkit.bytereader import ByteReader
 from tarkit.errors import TarkitError, show
 from tarkit.sizes import plural
 from tarkit.stores import connect
-from tarkit.stores.object_prefetch import Fetched, Place, fetch, prefetch_objects
+from tarkit.stores.object_prefetch import Fetched, Wanted, fetch, prefetch_objects
 from tarkit.stores.schemes import public_name
 from tarkit.streams.command import CommandReader
 from tarkit.streams.copy import CHUNK, SMALL, Short, new_buffer, read_small, seconds
@@ -365,7 +365,7 @@ def _loaded(rows: Iterator[Row], load: ContentLoader, ahead: int, skips: bool) -
                 rows = chain((row,), rows)
                 break
             yield row, _load(row, load, None, skips)
-    requested = prefetch_objects(rows, _place_of, partial(fetch, options=load.storage))
+    requested = prefetch_objects(rows, _object_of, partial(fetch, options=load.storage))
     if ahead <= 1:
         for row, request in requested:
             yield row, _load(row, load, request, skips)
@@ -401,7 +401,7 @@ def _load(row: Row, load: ContentLoader, request: ThreadCall[Fetched] | None, sk
     return content
 
 
-def _place_of(row: Row) -> Place | None:
+def _object_of(row: Row) -> Wanted | None:
     return (os.fsdecode(row[2]), None) if row[1] == "url" else None
 
 

@@ -63,7 +63,7 @@ def results(pool: Pool, lines: list[str] | None = None, limit: ErrorLimit | None
 
 def called(function: Callable[..., Any], processes: int = 1, **settings: Any) -> CallFunction:
     """Return a step that calls a function with dicts."""
-    return CallFunction(**{"function": function, "processes": processes, "view": None, **settings})
+    return CallFunction(**{"function": function, "processes": processes, "wrap": None, **settings})
 
 
 def mapped(
@@ -301,7 +301,7 @@ def test_output_of_copies_is_passed_on() -> None:
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_view_and_encode(processes: int) -> None:
-    """`view` makes the argument, whose attribute `key` names the result, and what encodes the returned values."""
+    """`wrap` makes the argument, whose attribute `key` names the result, and what encodes the returned values."""
 
     class View(dict[str, bytes]):
         key = ""
@@ -309,7 +309,7 @@ def test_view_and_encode(processes: int) -> None:
         def _encode_value(self, field: str, value: object) -> bytes:
             return value if isinstance(value, bytes) else repr((field, value)).encode()
 
-    def view(sample: TarSample, data: bytes | None) -> Any:
+    def wrap(sample: TarSample, data: bytes | None) -> Any:
         [(key, fields)] = found(iter([sample]))
         assert data == sample.source.read(sample.start, sample.stop)
         viewed = View(fields)
@@ -319,17 +319,17 @@ def test_view_and_encode(processes: int) -> None:
     got = mapped(
         lambda sample: {**sample, "n": 1.5, "__key__": sample.key},
         processes,
-        view=view,
+        wrap=wrap,
     )
     assert got[:2] == [
         ("000@0", {**IN[0][1], "n": b"('n', 1.5)"}),
         ("001@2048", {**IN[1][1], "n": b"('n', 1.5)"}),
     ]
-    assert [key for key, _ in mapped(lambda sample: sample, processes, view=view)] == [
+    assert [key for key, _ in mapped(lambda sample: sample, processes, wrap=wrap)] == [
         f"{number:03}@{2048 * number}" for number in range(COUNT)
     ]
     plain = mapped(lambda sample: viewed_otherwise({**sample}), processes)
-    assert [key for key, _ in plain] == [key for key, _ in IN]  # without `view` the attribute is ignored
+    assert [key for key, _ in plain] == [key for key, _ in IN]  # without `wrap` the attribute is ignored
 
 
 def viewed_otherwise(sample: Sample) -> Sample:
