@@ -66,7 +66,7 @@ class TreeOrigin:
 
     def only(self, numbers: Sequence[int]) -> TreeOrigin:
         """Return the files of the shards with these numbers."""
-        return renumber(self, shards=[self.shards[number] for number in numbers])
+        return replace(self, shards=[self.shards[number] for number in numbers])
 
     def open(self, run: Run, tmpdir: str | None, spool: bool) -> TreeReader:
         """Begin to read for a run; see `Origin`."""
