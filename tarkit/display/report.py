@@ -233,7 +233,7 @@ def _shares(shares: Sequence[Share]) -> Section:
         rows.append((reader, row.shards, row.samples, Bar(row.samples / most if most else 0)))
     low, high = min(row.samples for row in finest), max(row.samples for row in finest)
     empty = sum(row.shards == 0 for row in finest)
-    note = f"{number(low)} to {number(high)} samples each"
+    note = f"{plural(high, 'sample') if low == high else f'{number(low)} to {number(high)} samples'} each"
     if empty:
         note += f"; {empty} of {len(finest)} get no shard"
     return Section("Samples by node and worker", ("", "shards", "samples", ""), rows, note)

@@ -14,6 +14,7 @@ from tarkit.errors import Usage, show, spell
 from tarkit.packing.planned import PlannedBatch, PlannedFile, PlannedSample, ends_of_runs, together
 from tarkit.packing.tree import Chunk, CountedNames
 from tarkit.shards.patterns import compile_regex
+from tarkit.sizes import plural
 from tarkit.spill.multimap import Multimap
 from tarkit.spill.records import by_rank
 
@@ -207,7 +208,8 @@ _FEW = 4  # so many are no evidence yet
 class DottedFields:
     """The fields with a dot inside, and which of them are in one sample only.
 
-    Fields occur in many samples. Where most of those with a dot do not, these are probably parts of names.
+    Fields occur in many samples. Where most of those with a dot do not, these are probably parts of names; so are
+    fields with a dot that are many more than samples, such as those of `cat.0.jpg` to `dog.12499.jpg`.
     """
 
     def __init__(self) -> None:
@@ -224,14 +226,21 @@ class DottedFields:
                     self._keys[field] = None
             yield batch
 
-    @property
-    def parts_of_names(self) -> tuple[str, bytes] | None:
-        """How many fields are probably parts of names, and a name with one of them; None without them."""
-        once = [(key, field) for field, key in self._keys.items() if key is not None]
-        if len(once) < _FEW or 2 * len(once) <= len(self._keys):
-            return None
-        key, field = once[0]
-        return f"{len(once)} or more" if len(self._keys) == DOTTED else f"{len(once)}", key + b"." + field
+    def parts_of_names(self, samples: int) -> tuple[str, bytes] | None:
+        """Return which fields are probably parts of names, in words, and one of them; None without them.
+
+        Args:
+            samples: the number of all samples.
+        """
+        once = [field for field, key in self._keys.items() if key is not None]
+        more = " or more" if len(self._keys) == DOTTED else ""
+        if len(once) >= _FEW and 2 * len(once) > len(self._keys):
+            return f"each in one sample only: {len(once)}{more}", once[0]
+        if len(self._keys) >= _FEW * max(samples, 1):
+            return f"many more than samples: {len(self._keys)}{more} in {plural(samples, 'sample')}", next(
+                iter(self._keys)
+            )
+        return None
 
 
 def in_directories(chunks: Iterable[Chunk], keyless: CountedNames, last_dot: bool) -> Iterator[PlannedBatch]:

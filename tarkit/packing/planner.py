@@ -261,9 +261,9 @@ def _report(run: Run, plan: Plan, transform: SampleTransform) -> None:
     if plan.keyless.count:
         words = f"names without a key, with no dot or a leading one: {_shown(plan.keyless)}"
         run.warn(f"{words}; they are no samples, and go with the sample that follows")
-    if (parts := plan.dotted.parts_of_names) is not None:
+    if (parts := plan.dotted.parts_of_names(plan.samples)) is not None:
         fields, example = parts
-        words = f"fields with a dot, each in one sample only: {fields}, as in {show(example)}"
+        words = f"fields with a dot, {fields}, such as {show(example)}"
         way = f"{spell('last_dot')} {spell('rename', 'key')}"
         run.warn(f"{words}: they are probably parts of names; {way} ends keys at the last dot")
     if tree.files and not tree.remote and _holds_archives(tree.root):

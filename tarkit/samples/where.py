@@ -55,7 +55,9 @@ def _is_number(value: Any) -> bool:
 def _comparable(left: Any, right: Any) -> None:
     """Raise TypeError for a comparison of a number with text, which are never equal."""
     if (isinstance(left, str) and _is_number(right)) or (_is_number(left) and isinstance(right, str)):
-        raise TypeError(f"{_kind(left)} and {_kind(right)}; str(NAME) takes a field as text")
+        text = left if isinstance(left, str) else right
+        why = "; str(NAME) takes a field as text" if re.fullmatch(r"[-+]?[0-9.]+", text) else " are never equal"
+        raise TypeError(f"{_kind(left)} and {_kind(right)}{why}")
 
 
 def _ordered(function: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:

@@ -445,7 +445,7 @@ def test_file_names_with_dots(run: Run, here: Path) -> None:
     """Fields with a dot that are in one sample each are probably parts of names; the hint keeps the names apart."""
     files = [f"my.photo.v{number}.{field}" for number in range(1, 5) for field in ("jpg", "txt")]
     root = grow(here / "tree", files)
-    what = "fields with a dot, each in one sample only: 8, as in 'my.photo.v1.jpg': they are probably parts of names"
+    what = "fields with a dot, each in one sample only: 8, such as 'photo.v1.jpg': they are probably parts of names"
     end = "--last-dot --rename key ends keys at the last dot"
     assert dotted(run, root) == [f"tarkit: warning: {what}; {end}"]
     assert dotted(run, root, "--key", "base") == [f"tarkit: warning: {what}; {end}"]
@@ -460,8 +460,9 @@ def test_file_names_with_dots(run: Run, here: Path) -> None:
         ([f"{key}.{field}" for key in "abc" for field in ("left.jpg", "right.jpg", "x.json", "y.json")], 0),
         (["a.1.jpg", "a.2.jpg", "a.3.jpg"], 0),  # too few
         ([f"v.1/{key}.{field}" for key in "abcdef" for field in ("jpg", "txt")], 0),  # the dot of a directory
-        ([*(f"a.{n}.x" for n in range(4)), *(f"{key}.{f}.y" for key in "ab" for f in range(4))], 0),  # not most
+        ([*(f"a.{n}.x" for n in range(4)), *(f"{key}.{f}.y" for key in "abc" for f in range(4))], 0),  # not most
         ([*(f"a.{n}.x" for n in range(5)), *(f"{key}.{f}.y" for key in "ab" for f in range(4))], 1),
+        ([f"{key}.{number}.jpg" for key in ("cat", "dog") for number in range(8)], 1),  # eight times as many as samples
     ],
 )
 def test_fields_with_dots(files: list[str], count: int, run: Run, here: Path) -> None:
@@ -473,7 +474,7 @@ def test_many_fields_with_dots(run: Run, here: Path, monkeypatch: pytest.MonkeyP
     """Only so many fields are remembered."""
     monkeypatch.setattr(grouping, "DOTTED", 6)
     root = grow(here / "tree", [f"my.{number}.x" for number in range(9)])
-    assert "each in one sample only: 6 or more, as in 'my.0.x'" in dotted(run, root)[0]
+    assert "each in one sample only: 6 or more, such as '0.x'" in dotted(run, root)[0]
 
 
 # ---- labels
