@@ -729,8 +729,9 @@ class Dataset(Chain):
         Args:
             output: a path, `"-"` for stdout, or a binary file object.
             columns: `"cls json.label size.jpg width.jpg"`, or a list; `"new:a,b"` is the first of a and b that a sample
-                has, under another name. Without it they are the short texts of the first sample, and the sizes of the
-                rest.
+                has, under another name; `"*"` is all fields of the first sample. Without it they are the short texts of
+                the first sample, and the sizes of the rest. In Parquet, contents of pictures and sounds are as those
+                that `datasets` of Hugging Face writes.
             format: by default that of the suffix, else tsv.
             key: whether there is a column for the key.
             header: whether tsv and csv begin with the names of the columns.

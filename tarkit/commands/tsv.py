@@ -22,6 +22,7 @@ EXAMPLES = (
     "tarkit tsv 'train-{000..099}.tar' -f 'cls json.label size.jpg' -o t.tsv",
     "tarkit tsv a.tar -f 'offset.jpg size.jpg width.jpg height.jpg' -o jpg.csv",
     "tarkit tsv a.tar -f json.score --where 'json.score > 0.5' --format jsonl",
+    "tarkit tsv a.tar -f 'image:jpg,png label:cls' -o hf.parquet",
     "tarkit tsv a.tar -f 'cls txt' | tarkit create --format tsv - -o b.tar",
 )
 COST = (
@@ -55,7 +56,8 @@ def tsv(
 
     A column is a field (cls), a path into a field of JSON (json.label, json.items.0), size, size.FIELD in bytes,
     width.FIELD and height.FIELD of a picture, shard, offset (of the sample in its archive), offset.FIELD (of the
-    content) or header.FIELD (offset of its first header). a;b is the first that a sample has, new:a names a column.
+    content) or header.FIELD (offset of its first header). a;b is the first that a sample has, new:a names a column. *
+    is all fields of the first sample; another field of a later one is an error.
 
     \f
     A field of the very name of a column comes first.
@@ -63,7 +65,8 @@ def tsv(
     In TSV a tab, a line end and a backslash in a cell are \\t, \\n, \\r and \\\\; \\N is a field that is not there. So
     create --format tsv and --keys-from read back what was written, to the last byte. In JSON, content that is not UTF-8
     is base64 under @FIELD, which create reads too. A terminal gets escapes for control characters. In Parquet the
-    numbers of JSON and sizes are numbers, and contents are strings.
+    numbers of JSON and sizes are numbers, and contents are strings; pictures and sounds are columns
+    struct<bytes, path>, which load_dataset("parquet", data_files=...) of Hugging Face reads as such.
     """
     run = current()
     select.count = count

@@ -1,7 +1,8 @@
 """A table of samples: its columns and rows. Rows are an iterator; one row is held at a time.
 
 A column is a field or another name of `values`: `cls`, `json.label`, `size.jpg`, `width.jpg`, `shard`, `offset`.
-`a;b` is the first one present in a sample; `new:a` or `new:a,b` names the column.
+`a;b` is the first one present in a sample; `new:a` or `new:a,b` names the column. `*` is all fields of the first
+sample.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from tarkit.problems import Policy
 from tarkit.samples.fields import OnMissing, parse_choices, pass_missing
 from tarkit.samples.names import spelled
 from tarkit.samples.sample import TarSample
-from tarkit.samples.values import FieldLookup, Name
+from tarkit.samples.values import FieldLookup, Name, is_unicode
 from tarkit.tar.reader import Entry
 
 CELL = 16 << 20  # maximum size of a field in a cell, in bytes
 SHORT = 1 << 16  # maximum size of a field that is a column by default
 
-KEY = "__key__"
+KEY, EVERY = "__key__", "*"
+FEATURES = {"picture": "Image", "sound": "Audio"}  # kinds of values, and the types of Hugging Face
 TableFormat = Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"]
 
 
@@ -37,16 +39,35 @@ MISSING = Missing()
 Row = list[Any]  # bytes of a field or of a name; the value of a path into JSON; MISSING
 
 
+class MediaCell(NamedTuple):
+    """A picture or a sound in a cell, and the name of its entry; None for a name that is not UTF-8."""
+
+    content: bytes
+    path: str | None
+
+
 class Column(NamedTuple):
-    """One column: its heading, and alternative names, of which the first one present in a sample is used."""
+    """One column: its heading, and alternative names, of which the first one present in a sample is used.
+
+    Attributes:
+        exact: whether a field is spelled as the name is.
+        feature: `Image` or `Audio` if its cells are a `MediaCell`, else empty.
+    """
 
     head: str
     names: tuple[Name, ...]
+    exact: bool = False
+    feature: str = ""
 
     @property
     def is_name(self) -> bool:
         """Whether its cells are names (a key, a shard) and not content."""
         return self.names[0].is_name
+
+    @property
+    def needs_more(self) -> bool:
+        """Whether its cell is more than the value of its only name."""
+        return self.exact or bool(self.feature) or len(self.names) > 1
 
     def cell(self, lookup: FieldLookup) -> Any:
         """Return the cell of a sample.
@@ -54,10 +75,32 @@ class Column(NamedTuple):
         Raises:
             Problem: `missing-field`, `bad-field`, `sparse-entry`.
         """
-        for name in self.names[:-1]:
-            if name.present(lookup):
-                return name.cell(lookup, CELL)
-        return self.names[-1].cell(lookup, CELL)
+        name = next((name for name in self.names[:-1] if name.present(lookup)), self.names[-1])
+        if self.exact and name.field not in lookup.fields:
+            raise lookup.missing(name.text)
+        cell = name.cell(lookup, CELL)
+        return _media_cell(lookup, name, cell) if self.feature and isinstance(cell, bytes) else cell
+
+
+def _media_cell(lookup: FieldLookup, name: Name, content: bytes) -> MediaCell:
+    entry = lookup.find(name.field)
+    path = "" if entry is None else os.fsdecode(entry[0])
+    return MediaCell(content, path if path and is_unicode(path) else None)
+
+
+def with_features(columns: Sequence[Column]) -> list[Column]:
+    """Return columns whose cells are a `MediaCell` where all names are those of pictures, or all of sounds."""
+    from tarkit.media.coding import Coder, is_compressed
+
+    coder, result = Coder(), []
+    for column in columns:
+        kinds = {
+            coder.kind(name.text) if name.may_be_field and not is_compressed(name.text) else None
+            for name in column.names
+        }
+        names = {FEATURES.get(kind.name, "") if kind else "" for kind in kinds}
+        result.append(column._replace(feature=names.pop() if len(names) == 1 else ""))
+    return result
 
 
 def parse_columns(text: str) -> list[Column]:
@@ -104,6 +147,23 @@ def usual(lookup: FieldLookup | None) -> list[Column]:
     return columns
 
 
+def _with_every(columns: Sequence[Column], lookup: FieldLookup | None) -> list[Column]:
+    """Return columns with all fields of the first sample in place of `*`, but for those that have a column.
+
+    Raises:
+        TarkitError: a field whose name cannot be that of a column.
+    """
+    taken = {column.head for column in columns}
+    every = []
+    for name in lookup.fields if lookup is not None else ():
+        text = os.fsdecode(name)
+        if text in ("", KEY) or text.startswith("@"):
+            raise TarkitError(f"field {show(text)}: no column can have this name", spell("drop", text))
+        if text not in taken:
+            every.append(Column(text, (Name(text, exact=True),), exact=True))
+    return [each for column in columns for each in (every if column.head == EVERY else [column])]
+
+
 def _is_text(lookup: FieldLookup, name: bytes, entry: Entry) -> bool:
     try:
         content = lookup.content(name, entry, SHORT)
@@ -118,7 +178,8 @@ class Table:
 
     Attributes:
         columns: the columns: the default ones are those of the first sample.
-        outside: with default columns, the number of samples so far with fields that have no column.
+        outside: with default columns, the number of samples so far with fields that have no column; with `*` such a
+            field is an error.
         example: such a field.
     """
 
@@ -130,7 +191,7 @@ class Table:
         on_missing: OnMissing,
         key: bool,
     ) -> None:
-        """Read the first sample, if there are no `columns`.
+        """Read the first sample, if there are no `columns` or one is `*`.
 
         Args:
             columns: the columns; None for the default columns.
@@ -142,10 +203,11 @@ class Table:
         self.outside, self.example = 0, ""
         self._policy, self._on_missing, self._samples = policy, on_missing, samples
         self._fields: frozenset[bytes] | None = None  # those that have default columns
-        if columns is None:
+        self._every = columns is not None and any(column.head == EVERY for column in columns)
+        if columns is None or self._every:
             first = next(samples, None)
             lookup = None if first is None else FieldLookup(first)
-            columns = usual(lookup)
+            columns = usual(lookup) if columns is None else _with_every(columns, lookup)
             self._fields, self._on_missing = frozenset(lookup.fields if lookup else ()), "keep"
             self._samples = samples if first is None else chain((first,), samples)
         if key and not any(column.head == KEY for column in columns):
@@ -154,7 +216,7 @@ class Table:
 
     def __iter__(self) -> Iterator[Row]:
         """Yield the row of each sample that is not left out."""
-        cells = [column.cell if len(column.names) > 1 else _single(column.names[0]) for column in self.columns]
+        cells = [column.cell if column.needs_more else _single(column.names[0]) for column in self.columns]
         fields = self._fields
         for sample in self._samples:
             lookup = FieldLookup(sample)
@@ -183,7 +245,12 @@ class Table:
         return row
 
     def _note(self, lookup: FieldLookup, fields: frozenset[bytes]) -> None:
-        """Count a sample that has a field without a column."""
+        """Count a sample that has a field without a column; with `*` raise TarkitError."""
+        if self._every:
+            name = next(name for name in lookup.fields if name not in fields)
+            where = f"{lookup.sample.source.name}: {show(lookup.sample.key or b'')} has the field {show(name)}"
+            hint = f"{spell('columns', 'FIELDS')} with {spell('on_missing', 'keep')}: tarkit stats names all fields"
+            raise TarkitError(f"{where}, which the first sample has not: {EVERY} is the fields of that one", hint)
         others = lookup.fields.keys() - {spelled(lookup.fields, name) for name in fields}
         self.outside += bool(others)
         if others and not self.example:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from tarkit.errors import TarkitError, show, spell
-from tarkit.export.columns import MISSING, Column, Row
+from tarkit.export.columns import MISSING, Column, MediaCell, Row
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, parse_file
 from tarkit.tables.parquet import PyarrowFile, load_pyarrow
@@ -20,7 +20,7 @@ def parquet_pieces(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[b
     """Yield a table as bytes. The type of each column is inferred from the first row group (up to 8192 rows).
 
     Types are int64, double, bool and string; binary for bytes that are not UTF-8; string of JSON for objects, lists and
-    values of several types.
+    values of several types. Pictures and sounds are as Hugging Face's `datasets` writes them.
 
     Raises:
         TarkitError: a later value does not fit the type of its column.
@@ -33,22 +33,54 @@ def parquet_pieces(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[b
     done = 0
     for group in _groups(iter(rows)):
         values = list(zip(*group, strict=True)) or [()] * len(columns)
-        types = types or [_type(cells) for cells in values]
+        types = types or [column.feature or _type(cells) for column, cells in zip(columns, values, strict=True)]
         arrays = []
         for column, kind, cells in zip(columns, types, values, strict=True):
             try:
-                arrays.append(pyarrow.array([_fitted(cell, kind) for cell in cells], getattr(pyarrow, kind)()))
-            except (ValueError, TypeError, pyarrow.ArrowException):
+                arrays.append(_media(pyarrow, cells) if column.feature else _array(pyarrow, cells, kind))
+            except (ValueError, TypeError, AttributeError, pyarrow.ArrowException):
                 message = f"column {show(column.head)}: a value in rows {done + 1} to {done + len(group)} is not"
                 hint = f"{spell('format', 'jsonl')} takes values of any type"
                 raise TarkitError(f"{message} {kind}, the type of the first rows", hint) from None
-        table = pyarrow.table(arrays, names=[column.head for column in columns])
-        writer = writer or parquet.ParquetWriter(file, table.schema, compression="zstd")
+        table = pyarrow.table(arrays, names=[column.head for column in columns], metadata=_features(columns))
+        writer = writer or _writer(parquet, file, table.schema, columns)
         writer.write_table(table)
         done += len(group)
         yield file.take()
     writer.close()
     yield file.take()
+
+
+def _writer(parquet: Any, file: PyarrowFile, schema: Any, columns: Sequence[Column]) -> Any:
+    """Return the writer of a file. Pictures and sounds are compressed already, and seldom there twice."""
+    media = {column.head for column in columns if column.feature}
+    if not media:
+        return parquet.ParquetWriter(file, schema, compression="zstd")
+    others = [name for name in schema.names if name not in media] + [f"{name}.path" for name in media]
+    compression = {**dict.fromkeys(others, "zstd"), **{f"{name}.bytes": "none" for name in media}}
+    return parquet.ParquetWriter(file, schema, compression=compression, use_dictionary=others)
+
+
+def _features(columns: Sequence[Column]) -> dict[str, str] | None:
+    """Return the metadata by which Hugging Face's `datasets` knows pictures and sounds."""
+    features = {column.head: {"_type": column.feature} for column in columns if column.feature}
+    return {"huggingface": json.dumps({"info": {"features": features}})} if features else None
+
+
+def _array(pyarrow: Any, cells: Sequence[Any], kind: str) -> Any:
+    return pyarrow.array([_fitted(cell, kind) for cell in cells], getattr(pyarrow, kind)())
+
+
+def _media(pyarrow: Any, cells: Sequence[Any]) -> Any:
+    """Return pictures or sounds as Hugging Face has them: struct<bytes: binary, path: string>."""
+    absent = [cell is MISSING for cell in cells]
+    contents = [None if cell is MISSING else cell.content for cell in cells]
+    paths = [None if cell is MISSING else cell.path for cell in cells]
+    return pyarrow.StructArray.from_arrays(
+        [pyarrow.array(contents, pyarrow.binary()), pyarrow.array(paths, pyarrow.string())],
+        names=["bytes", "path"],
+        mask=pyarrow.array(absent, pyarrow.bool_()),
+    )
 
 
 def _groups(rows: Iterator[Row]) -> Iterator[list[Row]]:
@@ -59,13 +91,17 @@ def _groups(rows: Iterator[Row]) -> Iterator[list[Row]]:
         size = 0
         for row in islice(rows, GROUP_ROWS):
             group.append(row)
-            size += sum(len(cell) for cell in row if isinstance(cell, (bytes, str)))
+            size += sum(_length(cell) for cell in row)
             if size >= GROUP_BYTES:
                 break
         if not group and not first:
             return
         yield group
         first = False
+
+
+def _length(cell: Any) -> int:
+    return len(cell.content) if isinstance(cell, MediaCell) else len(cell) if isinstance(cell, (bytes, str)) else 0
 
 
 def _type(cells: Sequence[Any]) -> str:

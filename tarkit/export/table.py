@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tarkit.arguments import check_choice
 from tarkit.errors import Usage, spell
-from tarkit.export.columns import Row, Table, TableFormat, check_heads, checked, parse_columns
+from tarkit.export.columns import Row, Table, TableFormat, check_heads, checked, parse_columns, with_features
 from tarkit.export.writer import gathered, pieces
 from tarkit.options import Options, row
 from tarkit.pipeline.chain import Chain
@@ -55,8 +55,9 @@ class TableOptions(Options):
         complete="values",
         many=True,
         metavar="COLUMNS",
-        help="Columns: 'cls json.label size.jpg'.",
-        more="By default the short texts of the first sample, and the sizes of its other fields.",
+        help="Columns: 'cls json.label size.jpg', '*'.",
+        more="By default the short texts of the first sample, and the sizes of its other fields; '*' is all of its "
+        "fields.",
     )
     key: bool = row("Table", "--no-key", "--nokey", default=True, help="No column __key__.")
     header: bool = row("Table", "--no-header", "--noheader", default=True, help="No header line, in TSV and CSV.")
@@ -96,6 +97,8 @@ def write_table(
     with flow, flow.open(output, data.locations) as sink:
         table = Table(options.parsed, samples, run.policy, options.on_missing, options.key)
         check_heads(table.columns, format)
+        if format == "parquet":
+            table.columns = with_features(table.columns)
         rows = run.draw("writing", _counted(run, table), lambda: run.bytes, lambda: run.samples)
         for piece in gathered(pieces(format, table.columns, rows, options.header)):
             written = shown(piece)

@@ -231,8 +231,9 @@ class Name:
             (os.fsencode(text[: steps[cut][0]]), [step for _, step in steps[cut:]])
             for cut in reversed(range(len(steps)))
         ]
+        self.may_be_field = not self.is_key and self._word is None
         # whether it is never a path into JSON, or a property
-        self.is_field = not self.is_key and self._word is None and not self._paths
+        self.is_field = self.may_be_field and not self._paths
 
     def value(self, lookup: FieldLookup) -> Any:
         """Return the decoded value.

@@ -154,13 +154,16 @@ def test_by_suffix(run: Run, archive: Archive) -> None:
     assert Path("t.csv.gz").read_bytes()[:2] == b"\x1f\x8b"
 
 
+STRUCT = "struct<bytes: binary, path: string>"
+
+
 def test_parquet(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first rows determine the types of columns; a later value that does not fit is an error without a file."""
     pyarrow = pytest.importorskip("pyarrow.parquet")
     run("tsv", archive(ROWS), *COLUMNS, "-o", "t.parquet")
     found = pyarrow.read_table("t.parquet")
-    assert [str(kind) for kind in found.schema.types] == [*["string"] * 5, "binary", "int64"]
-    assert found.to_pylist()[0]["jpg"] == b"\xff\xd8\xff\0\t\n\r\\"
+    assert [str(kind) for kind in found.schema.types] == [*["string"] * 5, STRUCT, "int64"]
+    assert found.to_pylist()[0]["jpg"] == {"bytes": b"\xff\xd8\xff\0\t\n\r\\", "path": "d/a.jpg"}
     assert [row["json.n"] for row in found.to_pylist()] == ['[1, 2.5, {"z": null}]', "12345678901234567890"]
     monkeypatch.setattr(parquet, "GROUP_ROWS", 2)
     rows = {f"{n}.json": json.dumps({"a": n, "b": n / 2 if n else 1, "c": n > 1}).encode() for n in range(5)}
@@ -174,6 +177,48 @@ def test_parquet(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) ->
     assert not Path("x.parquet").exists()
     run("tsv", archive({}, "no.tar"), "-f", "cls", "-o", "no.parquet")
     assert pyarrow.read_table("no.parquet").num_rows == 0
+
+
+def test_pictures_and_sounds_in_parquet(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are structs of bytes and path, which the metadata of Hugging Face name; all other columns are as before."""
+    pyarrow = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(parquet, "GROUP_BYTES", 20)
+    rows: dict[str, Content] = {"d/a.jpg": b"\xff" * 15, "d/a.cls": b"1", "d/b.PNG": b"\x89" * 15, "d/b.flac": b"f"}
+    words = ["-f", "image:jpg,png seg:seg.png flac cls x:jpg;cls n:size.jpg", "--on-missing-field", "keep"]
+    run("tsv", archive({"\udce9.wav": b"", "\udce9.jpg": b"z", **rows}), *words, "-o", "t.parquet")
+    found = pyarrow.ParquetFile("t.parquet")
+    assert [str(kind) for kind in found.schema_arrow.types[:6]] == [
+        "binary",
+        STRUCT,
+        STRUCT,
+        STRUCT,
+        "string",
+        "binary",
+    ]
+    features = json.loads(found.schema_arrow.metadata[b"huggingface"])["info"]["features"]
+    assert features == {"image": {"_type": "Image"}, "seg": {"_type": "Image"}, "flac": {"_type": "Audio"}}
+    assert [found.metadata.row_group(number).num_rows for number in range(found.num_row_groups)] == [2, 1]
+    third, first, second = found.read().to_pylist()
+    assert (first["image"], first["seg"]) == ({"bytes": b"\xff" * 15, "path": "d/a.jpg"}, None)
+    assert (second["image"], second["flac"]["path"]) == ({"bytes": b"\x89" * 15, "path": "d/b.PNG"}, "d/b.flac")
+    assert third["image"] == {"bytes": b"z", "path": None}
+
+
+def test_all_fields(run: Run, archive: Archive) -> None:
+    """`*` is all fields of the first sample, with contents; a field that it has not, or not so spelled, is an error."""
+    rows: dict[str, Content] = {"a.txt": b"x", "a.JPG": b"y", "a.seg.png": b"", "b.txt": b"z", "b.JPG": b"\xff"}
+    assert run("tsv", archive(rows), "-f", "size.txt * e:txt").stdout == (
+        b"__key__\tsize.txt\ttxt\tJPG\tseg.png\te\na\t1\tx\ty\t\tx\nb\t1\tz\t\xff\t\\N\tz\n"
+    )
+    for other in ("cls", "TXT", "jpg"):
+        ran = run("tsv", archive({**rows, f"c.{other}": b""}), "-f", "*", "-o", "t.tsv", exit=1)
+        assert ran.stderr == (
+            f"tarkit: in.tar: 'c' has the field '{other}', "
+            "which the first sample has not: * is the fields of that one\n"
+            "hint: -f FIELDS with --on-missing-field keep: tarkit stats names all fields\n"
+        )
+    assert run("tsv", archive({"a.@x": b""}), "-f", "*", exit=1).lines[0].endswith("'@x': no column can have this name")
+    assert run("tsv", archive({}), "-f", "*").stdout == b"__key__\n"
 
 
 # ---- missing and invalid values
