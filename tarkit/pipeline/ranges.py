@@ -242,16 +242,19 @@ class RangeList:
         sample.row = self.row_of(place)
         return sample
 
-    def batches(self, places: Sequence[Place]) -> Iterator[SampleBatch]:
-        """Yield the samples at places, together if they follow each other, or are small: then their bytes are read."""
-        for at in range(0, len(places), TOGETHER):
-            yield from self._together(places[at : at + TOGETHER])
+    def batches(self, places: Sequence[Place], read: bool = True) -> Iterator[SampleBatch]:
+        """Yield the samples at places, together if they follow each other, or are small: then their bytes are read.
 
-    def _together(self, places: Sequence[Place]) -> Iterator[SampleBatch]:
+        Without `read` they come together as they are, and nothing is read.
+        """
+        for at in range(0, len(places), TOGETHER):
+            yield from self._together(places[at : at + TOGETHER], read)
+
+    def _together(self, places: Sequence[Place], read: bool) -> Iterator[SampleBatch]:
         """Yield the samples at some places as one batch, as two halves, or one by one."""
         whole, kinds = places, set(map(itemgetter(0), places))
         if kinds not in ({0}, {WITH_ROW}):
-            yield from self._halves(places) if len(places) > LEAST else map(self.sample, places)
+            yield from self._halves(places, read) if len(places) > LEAST else map(self.sample, places)
             return
         rows = None
         if kinds == {WITH_ROW}:
@@ -265,19 +268,23 @@ class RangeList:
         total, repeated = sum(sizes), any(map(eq, keys, islice(keys, 1, None)))
         if one is not None and not repeated and total <= MOST and all(map(eq, stops, islice(starts, 1, None))):
             yield _with_rows(SampleBatch(one, starts[0], keys, stops), rows)
+        elif not repeated and not read and len(places) > 1:
+            joined = JoinedSource(files[-1].name, 0, list(zip(files, starts, stops, strict=True)))
+            batch = SampleBatch(joined, 0, keys, list(accumulate(sizes)), places=list(zip(files, starts, strict=True)))
+            yield _with_rows(batch, rows)
         elif not repeated and max(sizes) <= SMALL and total <= READ and _are_files(files):
             data = HeldRange(files[-1].name, 0, gather(files, starts, sizes, fast.gather))
             batch = SampleBatch(data, 0, keys, list(accumulate(sizes)), places=list(zip(files, starts, strict=True)))
             yield _with_rows(batch, rows)
         elif len(places) > LEAST:
-            yield from self._halves(whole)
+            yield from self._halves(whole, read)
         else:
             yield from map(_with_row, map(TarSample, keys, files, repeat(None), starts, stops), rows or repeat(None))
 
-    def _halves(self, places: Sequence[Place]) -> Iterator[SampleBatch]:
+    def _halves(self, places: Sequence[Place], read: bool) -> Iterator[SampleBatch]:
         half = len(places) // 2
-        yield from self._together(places[:half])
-        yield from self._together(places[half:])
+        yield from self._together(places[:half], read)
+        yield from self._together(places[half:], read)
 
     def in_sources(self, place: Place, blob: bytes | None = None) -> list[tuple[Source, int, int]]:
         """Return the ranges of a place with their sources; `blob` has their bytes if they are in memory."""

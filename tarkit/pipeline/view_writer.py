@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import islice, repeat
+from operator import add, sub
+from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import TarkitError, Unsupported, Usage, show, spell
 from tarkit.pipeline.origins import origins_of
 from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.stages import without_strays
 from tarkit.pipeline.view_rows import FIELDS, KEY, MORE, SHARD, START, STOP, RowGroup, ViewFile
-from tarkit.samples.sample import TarSample, singly
+from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.stores.schemes import public_name
 from tarkit.streams.copy import CHUNK
 from tarkit.streams.location import is_view
@@ -28,15 +31,23 @@ if TYPE_CHECKING:
 ROWS = 1 << 16  # of a row group
 
 
-class _Row(NamedTuple):
-    key: str
-    shard: str
-    start: int
-    stop: int
-    more: list[dict[str, Any]] | None
-    fields: str | None
-    group: RowGroup | None
-    number: int
+class _Rows:
+    """The columns of rows that are not written yet; `more` and `fields` have the few that are not null, by row."""
+
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+        self.shards, self.starts, self.stops = array("i"), array("q"), array("q")
+        self.names: dict[str, int] = {}  # of the archives, with their numbers in `shards`
+        self.more: dict[int, list[dict[str, Any]]] = {}
+        self.fields: dict[int, str] = {}
+        self.groups: list[tuple[RowGroup | None, list[int]]] = []  # of rows in turn, their numbers in a group of a view
+
+    def add_values(self, group: RowGroup | None, numbers: list[int]) -> None:
+        """Note where the values of the next rows are."""
+        if self.groups and self.groups[-1][0] is group:
+            self.groups[-1][1].extend(numbers)
+        else:
+            self.groups.append((group, numbers))
 
 
 class _Part:
@@ -93,7 +104,7 @@ class ViewWriter:
         self._parts: list[_Part] = []
         self._whole: _Part | None = None  # of all rows, once it is complete
         self._without = {MORE, FIELDS}  # columns that no row has needed yet
-        self._rows: list[_Row] = []
+        self._rows = _Rows()
         self._names: dict[Source, str] = {}
 
     @property
@@ -101,20 +112,59 @@ class ViewWriter:
         """The bytes written so far."""
         return sum(part.size for part in self._parts) if self._whole is None else self._whole.size
 
-    def add(self, sample: TarSample) -> None:
-        """Add the row of a sample. Raises TarkitError if it cannot be named by ranges of archives that stay."""
-        assert sample.key is not None
-        try:
-            key = sample.key.decode()
-        except UnicodeDecodeError:
-            words = f"{show(sample.key)} is not UTF-8, as the keys of a view are"
-            raise TarkitError(words, f"{spell('rekey')} gives other keys, in a copy") from None
+    def add(self, batch: SampleBatch) -> None:
+        """Add the rows of samples. Raises TarkitError for one that cannot be named by ranges of archives that stay."""
+        begin, count = 0, batch.count
+        while begin < count:
+            end = min(begin + ROWS - len(self._rows.keys), count)
+            if isinstance(batch, TarSample) or (isinstance(batch.source, JoinedSource) and batch.places is None):
+                for sample in islice(batch, begin, end):
+                    sample.complete()
+                    self._add_one(sample)
+            else:
+                self._add_together(batch, begin, end)
+            begin = end
+            if len(self._rows.keys) >= ROWS:
+                self._flush()
+
+    def _add_together(self, batch: SampleBatch, begin: int, end: int) -> None:
+        """Add samples [begin, end) of a batch, each of which is one range of an archive."""
+        rows, first = self._rows, batch.start_of(begin)
+        rows.keys += batch.keys[begin:end]  # type: ignore[arg-type]
+        stops = batch.stops[begin:end]
+        starts: Sequence[int] = (first, *stops[:-1])
+        if batch.places is None:
+            rows.shards.extend(repeat(self._number(batch.source), end - begin))
+        else:
+            sources, origins = zip(*batch.places[begin:end], strict=True)
+            numbers = {source: self._number(source) for source in dict.fromkeys(sources)}
+            rows.shards.extend(map(numbers.__getitem__, sources))
+            stops, starts = list(map(add, origins, map(sub, stops, starts))), origins
+        rows.starts.extend(starts)
+        rows.stops.extend(stops)
+        if batch.rows is None:
+            rows.add_values(None, [0] * (end - begin))
+        for row in (batch.rows or ())[begin:end]:
+            rows.add_values(row.group, [row.number])  # type: ignore[attr-defined]
+
+    def _add_one(self, sample: TarSample) -> None:
+        """Add the row of a sample of any kind."""
+        rows = self._rows
+        number = len(rows.keys)
         ((first, start, stop), *rest), fields = self._ranges_of(sample)
-        more = [{"shard": self._name(source), "start": low, "stop": high} for source, low, high in rest] or None
-        group, number = (None, 0) if sample.row is None else (sample.row.group, sample.row.number)  # type: ignore[attr-defined]
-        self._rows.append(_Row(key, self._name(first), start, stop, more, fields, group, number))
-        if len(self._rows) >= ROWS:
-            self._flush()
+        if rest:
+            rows.more[number] = [
+                {"shard": self._name(source), "start": low, "stop": high} for source, low, high in rest
+            ]
+        if fields is not None:
+            rows.fields[number] = fields
+        assert sample.key is not None
+        rows.keys.append(sample.key)
+        rows.shards.append(self._number(first))
+        rows.starts.append(start)
+        rows.stops.append(stop)
+        row = sample.row
+        rows.add_values(*((None, [0]) if row is None else (row.group, [row.number])))  # type: ignore[attr-defined]
 
     def _ranges_of(self, sample: TarSample) -> tuple[list[tuple[Source, int, int]], str | None]:
         """Return the ranges of archives that a sample consists of, and its fields if they are renamed."""
@@ -125,6 +175,11 @@ class ViewWriter:
         if named is None:
             raise _unnamed(source) if sample.entries else TarkitError(f"{show(sample.key or b'')} has no fields")
         return named
+
+    def _number(self, source: Source) -> int:
+        """Return the number of an archive among those of the rows that are not written yet."""
+        names = self._rows.names
+        return names.setdefault(self._name(source), len(names))
 
     def _name(self, source: Source) -> str:
         """Return how an archive is named in the view."""
@@ -153,44 +208,64 @@ class ViewWriter:
         return path
 
     def _flush(self) -> None:
-        table = self._table(self._rows) if self._rows else self._schema.empty_table()
+        table = self._table(self._rows) if self._rows.keys else self._schema.empty_table()
         without = {name for name in self._without if table.column(name).null_count == len(table)}
         if not self._parts or without != self._without:
             self._without = without
             schema = self._arrow.schema([field for field in self._schema if field.name not in without])
             self._parts.append(_Part(schema, self._parquet, self._tmpdir))
         self._parts[-1].write(table)
-        self._rows = []
+        self._rows = _Rows()
 
-    def _table(self, rows: Sequence[_Row]) -> Any:
-        arrow = self._arrow
-        keys, shards, starts, stops, more, fields, groups, numbers = zip(*rows, strict=True)
+    def _table(self, rows: _Rows) -> Any:
+        arrow, count = self._arrow, len(rows.keys)
         columns = [
-            arrow.array(keys, arrow.string()),
-            arrow.array(shards, arrow.string()).dictionary_encode(),
-            arrow.array(starts, arrow.int64()),
-            arrow.array(stops, arrow.int64()),
-            arrow.array(more, self._schema.field(MORE).type),
-            arrow.array(fields, arrow.string()),
-            *(self._column(field, groups, numbers) for field in self._values),
+            self._keys(rows.keys),
+            arrow.DictionaryArray.from_arrays(
+                arrow.Array.from_buffers(arrow.int32(), count, [None, arrow.py_buffer(rows.shards)]),
+                arrow.array(rows.names, arrow.string()),
+            ),
+            *(
+                arrow.Array.from_buffers(arrow.int64(), count, [None, arrow.py_buffer(numbers)])
+                for numbers in (rows.starts, rows.stops)
+            ),
+            self._sparse(rows.more, count, self._schema.field(MORE).type),
+            self._sparse(rows.fields, count, arrow.string()),
+            *(self._column(field, rows.groups) for field in self._values),
         ]
         return arrow.table(columns, schema=self._schema)
 
-    def _column(self, field: Any, groups: Sequence[RowGroup | None], numbers: Sequence[int]) -> Any:
+    def _keys(self, keys: list[bytes]) -> Any:
+        """Return keys as text. Raises TarkitError for one that is not UTF-8."""
+        arrow = self._arrow
+        try:
+            return arrow.array(keys, arrow.binary()).cast(arrow.string())
+        except arrow.ArrowInvalid:
+            key = next(key for key in keys if not _is_utf8(key))
+        words = f"{show(key)} is not UTF-8, as the keys of a view are"
+        raise TarkitError(words, f"{spell('rekey')} gives other keys, in a copy") from None
+
+    def _sparse(self, values: dict[int, Any], count: int, kind: Any) -> Any:
+        """Return a column of a few values, by row, among nulls."""
+        return self._arrow.array(map(values.get, range(count)), kind) if values else self._arrow.nulls(count, kind)
+
+    def _column(self, field: Any, groups: Sequence[tuple[RowGroup | None, list[int]]]) -> Any:
         """Return the values that rows of views have in a column; null for samples of archives."""
         arrow = self._arrow
-        members: dict[RowGroup | None, list[int]] = {}
-        for at, group in enumerate(groups):
-            members.setdefault(group, []).append(at)
+        members: dict[RowGroup | None, tuple[list[int], list[int]]] = {}  # of each group, its rows here and there
+        at = 0
+        for group, numbers in groups:
+            here, there = members.setdefault(group, ([], []))
+            here += range(at, at + len(numbers))
+            there += numbers
+            at += len(numbers)
         pieces, order = [], list[int]()
-        for group, rows in members.items():
-            order += rows
+        for group, (here, there) in members.items():
+            order += here
             if group is None or field.name not in group.columns:
-                pieces.append(arrow.nulls(len(rows), field.type))
+                pieces.append(arrow.nulls(len(here), field.type))
             else:
-                pieces += (
-                    group.column(field.name).take(arrow.array([numbers[at] for at in rows])).cast(field.type).chunks
-                )
+                pieces += group.column(field.name).take(arrow.array(there)).cast(field.type).chunks
         column = arrow.chunked_array(pieces, field.type).unify_dictionaries()
         if len(members) == 1:
             return column
@@ -201,7 +276,7 @@ class ViewWriter:
 
     def finish(self) -> None:
         """Complete the output: with one part its bytes, else the rows of all with the columns of the last one."""
-        if self._rows or not self._parts:
+        if self._rows.keys or not self._parts:
             self._flush()
         for part in self._parts:
             part.close()
@@ -228,6 +303,14 @@ class ViewWriter:
     def __exit__(self, kind: object, *error: object) -> None:
         if kind is not None:
             self._sink.abort()
+
+
+def _is_utf8(key: bytes) -> bool:
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _unnamed(source: Source) -> Unsupported:
@@ -273,11 +356,9 @@ def write_view(
         if after_sample is not None:
             batches = singly(batches)
         for batch in run.watch("writing", batches, lambda: writer.position, total):
-            for sample in batch:
-                sample.complete()
-                writer.add(sample)
-                if after_sample is not None:
-                    after_sample(writer.position)
+            writer.add(batch)
+            if after_sample is not None:
+                after_sample(writer.position)
             first, last = first or batch.first_key, batch.key
         flow.finish()
         writer.finish()

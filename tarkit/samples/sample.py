@@ -94,16 +94,17 @@ class SampleBatch:
         keys: the keys of the samples.
         key: the last of them.
         contents: of each sample the content of the field that the reader was asked for; empty if it was asked for none.
+        places: of samples that are gathered, the archive of each and its offset there; None for samples in a row.
         plain: all entries are known to be regular files with the key, without gaps.
         rows: of samples of a view their rows, with values; None for others.
     """
 
     __slots__ = (
         "_entries_of",
-        "_places",
         "contents",
         "key",
         "keys",
+        "places",
         "plain",
         "rows",
         "source",
@@ -136,9 +137,8 @@ class SampleBatch:
         """Make a batch.
 
         Args:
-            source, start, keys, stops, contents: the attributes.
+            source, start, keys, stops, contents, places: the attributes.
             rows: returns the entries of each sample, which are plain; without it headers are read again.
-            places: the archive of each sample and its offset there, if `source` has copies.
         """
         self.source = source
         self.start = start
@@ -150,7 +150,7 @@ class SampleBatch:
         self.plain = rows is not None
         self.rows = None
         self._entries_of = rows
-        self._places = places
+        self.places = places
 
     @property
     def count(self) -> int:
@@ -164,8 +164,8 @@ class SampleBatch:
 
     @property
     def gathered(self) -> bool:
-        """Whether the samples are copies, each of which has another source and offset when it comes alone."""
-        return self._places is not None
+        """Whether each sample has another source and offset when it comes alone."""
+        return self.places is not None
 
     def start_of(self, number: int) -> int:
         """Return where a sample begins in the source."""
@@ -173,7 +173,7 @@ class SampleBatch:
 
     def head(self, count: int) -> SampleBatch:
         """Return the first samples, at least one."""
-        places = None if self._places is None else self._places[:count]
+        places = None if self.places is None else self.places[:count]
         return SampleBatch(
             self.source,
             self.start,
@@ -199,9 +199,10 @@ class SampleBatch:
 
     def _singly(self) -> Iterator[TarSample]:
         starts: Iterable[int] = chain((self.start,), self.stops)
-        if self._places is not None:
-            for key, start, stop, (source, at) in zip(self.keys, starts, self.stops, self._places, strict=False):
-                yield TarSample(key, source, None, at, at + stop - start, self.source.read(start, stop))
+        if self.places is not None:
+            for key, start, stop, (source, at) in zip(self.keys, starts, self.stops, self.places, strict=False):
+                data = self.source.read(start, stop) if isinstance(self.source, HeldRange) else None
+                yield TarSample(key, source, None, at, at + stop - start, data)
         elif self._entries_of is None:
             for key, start, stop in zip(self.keys, starts, self.stops, strict=False):
                 yield TarSample(key, self.source, None, start, stop)
@@ -231,6 +232,7 @@ class TarSample(SampleBatch):
     more: Callable[[], None] | None
     row: ViewRow | None
     contents = ()
+    places = None
     gathered = False
 
     def __init__(

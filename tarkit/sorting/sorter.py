@@ -129,11 +129,11 @@ class Sorter:
         self._flush()
         places = self._places
         marked = self._strays.count or self._repeat_marks is not None or self._runs.blobs
-        if self.one_by_one or not self.contents or marked or places.remote:
+        if self.one_by_one or marked or (self.contents and places.remote):
             yield from self._singly()
             return
         for block in self._in_order():
-            for batch in places.batches(rests_of(block)):
+            for batch in places.batches(rests_of(block), self.contents):
                 self.yielded += len(batch.keys)
                 yield batch
         self._account()
