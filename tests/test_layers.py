@@ -232,7 +232,9 @@ EDGE = {
     "click": lambda name: directory(name) in ("cli", "commands"),
     "tqdm": lambda name: directory(name) == "cli",
     "rich": lambda name: directory(name) in ("commands", "display") or name == "tarkit.align",
-    "PIL": lambda name: name in ("tarkit.display.pictures", "tarkit.display.terminal", "tarkit.media.coding_pictures"),
+    "PIL": lambda name: (
+        name.startswith("tarkit.media.") or name in ("tarkit.display.pictures", "tarkit.display.terminal")
+    ),
     "filetype": lambda name: name == "tarkit.media.kinds",
     "imagesize": lambda name: name == "tarkit.media.headers",
     "braceexpand": lambda name: name == "tarkit.streams.braces",
@@ -241,7 +243,8 @@ EDGE = {
     "yaml": lambda name: name in ("tarkit.mixing.spec", "tarkit.export.writer"),
     "pyarrow": lambda name: name == "tarkit.tables.parquet",
     "urllib3": lambda name: name in ("tarkit.stores.http", "tarkit.stores.hub", "tarkit.stores.ais"),
-    "soundfile": lambda name: name == "tarkit.media.coding_sound",
+    "soundfile": lambda name: name.startswith("tarkit.media."),
+    "simplejpeg": lambda name: name == "tarkit.media.whole_pictures",
     "fsspec": lambda name: name == "tarkit.stores.other",
     "obstore": lambda name: name in ("tarkit.stores.objects", "tarkit.stores.buckets", "tarkit.stores.bucket_lists"),
     "torch": lambda name: name.startswith("tarkit.media.") or name == "tarkit.torch",
@@ -270,7 +273,8 @@ def test_libraries_have_one_place(name: str) -> None:
 
 LAZY = """
     zstandard lz4 isal tqdm rich PIL filetype imagesize numpy pyarrow yaml subprocess multiprocessing
-    sqlite3 zipfile msgpack cbor2 soundfile torch distributed dask cloudpickle
+    sqlite3 zipfile msgpack cbor2 soundfile simplejpeg torch distributed dask
+    cloudpickle
 """
 
 

@@ -81,12 +81,7 @@ def decode(data: bytes) -> Any:
             8 bits, which it cuts to 8, and a largest value of PPM and PGM to which it scales.
         Exception: whatever Pillow raises for content that is no picture.
     """
-    Image = media_library("PIL.Image", "pictures")
-    try:
-        image = Image.open(io.BytesIO(data), formats=_FORMATS)
-    except Image.DecompressionBombError as error:
-        raise TarkitError(f"a picture that is too large for Pillow: {error}", "PIL.Image.MAX_IMAGE_PIXELS") from error
-    check_decoded(image.width * image.height * len(image.getbands()) * _bytes_of_value(image.mode), len(data))
+    image = open_image(data)
     if image.format == "PNG":
         _check_bits(image, data[24])  # IHDR is the first chunk
     elif image.format == "TIFF":
@@ -99,6 +94,27 @@ def decode(data: bytes) -> Any:
         if largest != (scale := 65535 if image.mode == "I" else 255):
             raise _changed(f"a picture with values from 0 to {largest}, which Pillow would scale to {scale}")
     return image
+
+
+def open_image(data: bytes) -> Any:
+    """Return a Pillow image in the format of the content, as Pillow decodes it.
+
+    Raises:
+        TarkitError: the picture is too large.
+        Exception: whatever Pillow raises for content that is no picture.
+    """
+    Image = media_library("PIL.Image", "pictures")
+    try:
+        image = Image.open(io.BytesIO(data), formats=_FORMATS)
+    except Image.DecompressionBombError as error:
+        raise TarkitError(f"a picture that is too large for Pillow: {error}", "PIL.Image.MAX_IMAGE_PIXELS") from error
+    check_decoded(decoded_size(image), len(data))
+    return image
+
+
+def decoded_size(image: Any) -> int:
+    """Return how many bytes the pixels of an image have once they are decoded."""
+    return int(image.width * image.height * len(image.getbands()) * _bytes_of_value(image.mode))
 
 
 def _bytes_of_value(mode: str) -> int:

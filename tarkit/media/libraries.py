@@ -13,6 +13,7 @@ _LIBRARIES = {  # module: the library, and the extra of tarkit that installs it
     "cbor2": ("cbor2", "cbor"),
     "soundfile": ("soundfile", "sound"),
     "PIL.Image": ("Pillow", "images"),
+    "simplejpeg": ("simplejpeg", "images"),
 }
 
 

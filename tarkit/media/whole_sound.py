@@ -1,0 +1,143 @@
+"""Is a sound whole? libsndfile decodes it, but takes what there is of a cut one: its container must reach to its end.
+
+Formats: RIFF WAVE (sizes of chunks); FLAC (libsndfile checks its checksums); Ogg (RFC 3533: pages, their checksums, the
+last one); MPEG audio, layer III (ISO 11172-3 and 13818-3: frames up to the end, and their number in the header of Xing
+or LAME).
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from typing import Any
+
+from tarkit.errors import TarkitError
+from tarkit.media.libraries import media_library
+from tarkit.media.quiet import silent_stderr
+from tarkit.sizes import plural
+
+_PIECE = 1 << 18  # values of all channels that are decoded together
+_UNKNOWN = 1 << 62  # frames, and more: the header does not say how many there are
+_STREAMED = (0, 0xFFFFFFFF)  # sizes in a wav of a program that could not seek
+_LAST_PAGE = 4
+_REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+_RATES = (44100, 48000, 32000)  # of MPEG 1; half of them for 2, a quarter for 2.5
+_KILOBITS = {
+    1: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+    2: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+}
+_TAGS = (b"TAG", b"APETAGEX", b"LYRICS", b"ID3", b"3DI")  # after the last frame
+
+
+def check(data: bytes) -> None:
+    """Raise an exception unless a sound is whole.
+
+    Raises:
+        MissingLibrary: soundfile or numpy is not installed.
+        Exception: whatever soundfile raises.
+    """
+    media_library("numpy", "sound", extra="sound")
+    soundfile = media_library("soundfile", "sound")
+    with silent_stderr(), soundfile.SoundFile(io.BytesIO(data)) as sound:
+        format, frames, decoded = sound.format, sound.frames, _decode(sound)
+    if decoded != frames and 0 < frames < _UNKNOWN:
+        raise TarkitError(f"{decoded} of {plural(frames, 'frame')} can be decoded")
+    if format == "WAV" and data.startswith(b"RIFF"):
+        _check_wav(data)
+    elif format == "OGG":
+        _check_ogg(data)
+    elif format in ("MP3", "MPEG"):
+        _check_mp3(data)
+
+
+def _decode(sound: Any) -> int:
+    """Decode a sound piece by piece, and return the number of frames."""
+    size, total = max(1, _PIECE // sound.channels), 0
+    while count := len(sound.buffer_read(size, dtype="float32")) // (4 * sound.channels):
+        total += count
+    return total
+
+
+def _check_wav(data: bytes) -> None:
+    at = 12
+    while at + 8 <= len(data):
+        size = int.from_bytes(data[at + 4 : at + 8], "little")
+        if data[at : at + 4] == b"data":
+            missing = at + 8 + size - len(data)
+            if missing > 0 and size not in _STREAMED:
+                words = plural(missing, "byte is", "bytes are")
+                raise TarkitError(f"{words} missing at the end, of {plural(size, 'byte')}")
+            return
+        at += 8 + size + size % 2
+    raise TarkitError("it is cut off before its sound")
+
+
+def _check_ogg(data: bytes) -> None:
+    at, flags = 0, 0
+    while at < len(data):
+        if data[at : at + 4] != b"OggS" or at + 27 > len(data):
+            raise TarkitError(f"there is no whole page at {at}")
+        flags, segments = data[at + 5], data[at + 26]
+        start, at = at, at + 27 + segments + sum(data[at + 27 : at + 27 + segments])
+        if at > len(data):
+            raise TarkitError("its last page is cut off")
+        page = data[start : start + 22] + bytes(4) + data[start + 26 : at]
+        if data[start + 22 : start + 26] != _ogg_checksum(page):
+            raise TarkitError(f"the page at {start} does not match its checksum")
+    if not flags & _LAST_PAGE:
+        raise TarkitError("its last page is missing")
+
+
+def _ogg_checksum(page: bytes) -> bytes:
+    """Return the checksum of a page as it stores it: that of zlib, with other ends, of reversed bits."""
+    reversed_bits = zlib.crc32(page.translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return reversed_bits.to_bytes(4, "little").translate(_REVERSED)[::-1]
+
+
+def _check_mp3(data: bytes) -> None:
+    at = 0
+    if data.startswith(b"ID3"):
+        size = data[6:10]
+        at = 10 + (size[0] << 21 | size[1] << 14 | size[2] << 7 | size[3])
+    at = max(data.find(b"\xff", at), 0)
+    count, declared = 0, None
+    while at < len(data) and (length := _frame_length(data, at)):
+        if length is True:  # of free format, the length of its frames is not known
+            return
+        if at + length > len(data):
+            raise TarkitError(
+                f"its last frame is cut off: {plural(at + length - len(data), 'byte is', 'bytes are')} missing"
+            )
+        if not count:
+            declared = _declared_frames(data[at : at + length])
+        count, at = count + 1, at + length
+    rest = data[at:]
+    if count and not rest.startswith(_TAGS) and any(rest):
+        raise TarkitError(f"there is no frame at {at}")
+    if declared is not None and count - 1 < declared - 1:
+        raise TarkitError(f"{count - 1} of {plural(declared, 'frame')} are there")
+
+
+def _frame_length(data: bytes, at: int) -> int | bool:
+    """Return the length of an MPEG frame in bytes: True if it is not in the header, 0 if there is none."""
+    if len(data) < at + 4:
+        return 0
+    first, second, third = data[at], data[at + 1], data[at + 2]
+    version, layer = second >> 3 & 3, second >> 1 & 3
+    bits, rate = third >> 4, third >> 2 & 3
+    if first != 0xFF or second < 0xE0 or version == 1 or layer != 1 or bits == 15 or rate == 3:
+        return 0
+    if not bits:
+        return True
+    kilobits = _KILOBITS[1 if version == 3 else 2][bits]
+    hertz = _RATES[rate] >> {3: 0, 2: 1, 0: 2}[version]
+    return (144000 if version == 3 else 72000) * kilobits // hertz + (third >> 1 & 1)
+
+
+def _declared_frames(frame: bytes) -> int | None:
+    """Return the number of frames that the first frame says: in a header of Xing, which others write too."""
+    for name in (b"Xing", b"Info"):
+        at = frame.find(name, 0, 64)
+        if at >= 0 and len(frame) >= at + 12 and frame[at + 7] & 1:
+            return int.from_bytes(frame[at + 8 : at + 12], "big")
+    return None
