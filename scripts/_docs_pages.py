@@ -16,6 +16,7 @@ from tarkit.cli.command import description as describe
 from tarkit.media.coding import KINDS, PICKLED_KINDS, ValueKind
 from tarkit.media.coding_pictures import FORMS, MODES
 from tarkit.problems import PROBLEMS, ProblemKind
+from tarkit.samples.properties import PROPERTIES
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -73,6 +74,14 @@ def field_table() -> str:
         extra = f"`{same.extra}`" if same.extra else ""
         fields = " ".join(f"`{name}`" for name in names)
         lines.append(f"| {fields} | {same.value} | {same.takes} | {same.refused} | {extra} |")
+    return "\n".join(lines)
+
+
+def property_table() -> str:
+    """Return the table of the properties of fields for docs/formats/fields.md."""
+    lines = ["| name | property | value | cost: reads | extra |", "|---|---|---|---|---|"]
+    for word, (meaning, _, form, cost, extra) in PROPERTIES.items():
+        lines.append(f"| `{word}.FIELD` | {meaning} | {form} | {cost} | {f'`{extra}`' if extra else ''} |")
     return "\n".join(lines)
 
 

@@ -104,11 +104,13 @@ def complete_key(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
 def _split(kind: str, text: str) -> tuple[str, str]:
     """Return what stays of a word, and the beginning of the name at its end."""
+    from tarkit.samples.properties import PROPERTIES
+
     if kind == "where":
         at = len(text) - len((re.search(r"[^\W0-9][\w.]*$", text) or [""])[0])
     else:
         at = max(map(text.rfind, " ,:;=|")) + 1
-    for function in ("has.", "size.", "width.", "height.") if kind != "fields" else ():
+    for function in ("has.", *(f"{word}." for word in PROPERTIES)) if kind != "fields" else ():
         at += len(function) if text.startswith(function, at) else 0
     return text[:at], text[at:]
 

@@ -55,9 +55,9 @@ def tsv(
     """Write a table with a row for each sample.
 
     A column is a field (cls), a path into a field of JSON (json.label, json.items.0), size, size.FIELD in bytes,
-    width.FIELD and height.FIELD of a picture, shard, offset (of the sample in its archive), offset.FIELD (of the
-    content) or header.FIELD (offset of its first header). a;b is the first that a sample has, new:a names a column. *
-    is all fields of the first sample; another field of a later one is an error.
+    width.FIELD and height.FIELD of a picture, sha256.FIELD, phash.FIELD, shard, offset (of the sample in its archive),
+    offset.FIELD (of the content) or header.FIELD (offset of its first header). a;b is the first that a sample has,
+    new:a names a column. * is all fields of the first sample; another field of a later one is an error.
 
     \f
     A field of the very name of a column comes first.

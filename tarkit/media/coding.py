@@ -31,6 +31,7 @@ from tarkit.media.limits import compressed_field
 MOST_NAMES = 1000  # of fields, whose functions are remembered: archives have few
 _LOSSY = frozenset(("jpg", "jpeg", "jpe", "jfif", "img", "image", "webp", "mp3", "ogg"))
 _SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")  # in the text of an object, which differs in each run
 _INTEGER = re.compile(rb"\s*[-+]?[0-9]+\s*")
 
 
@@ -182,8 +183,15 @@ def name_error(field: str, failure: str, error: Exception) -> TarkitError:
     """Return an error of a field in one line, with the class of an exception of another library."""
     if isinstance(error, TarkitError):
         return TarkitError(f"field {show(field)}: {error}", error.hint)
-    text = " ".join(str(error).split())
-    return TarkitError(f"field {show(field)} {failure}: {type(error).__name__}{': ' if text else ''}{text}")
+    return TarkitError(f"field {show(field)} {failure}: {error_text(error)}")
+
+
+def error_text(error: Exception) -> str:
+    """Return an error in one line: its text, with the class of an exception of another library."""
+    if isinstance(error, TarkitError):
+        return str(error)
+    text = _ADDRESS.sub("", " ".join(str(error).split()))
+    return f"{type(error).__name__}{': ' if text else ''}{text}"
 
 
 def _encode_other(field: str, value: Any) -> bytes:

@@ -8,6 +8,7 @@ Names of fields match by `names.spelled`.
     __key__   size   shard   offset          key, bytes of all fields, archive, offset of the sample in it
     size.F    offset.F   header.F            bytes of content of the field F, its offset, the offset of its headers
     width.F   height.F                       pixels of a picture, by its header
+    sha256.F  phash.F                        hashes of the content; `properties` has all words before a field
 
 The size of a sample excludes its entries without a key. JSON is UTF-8, with or without a byte order mark, UTF-16 or
 UTF-32, as Python's `json` accepts it. Text in JSON with a lone surrogate (only an escape can represent one) is not
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -26,6 +27,7 @@ from typing import Any
 from tarkit.errors import Problem, show
 from tarkit.samples.fields import missing_field
 from tarkit.samples.names import near_field, spelled
+from tarkit.samples.properties import PROPERTIES
 from tarkit.samples.sample import ABSENT, KEYLESS, TarSample, ViewRow
 from tarkit.sizes import plural
 from tarkit.streams.source import WindowSource
@@ -33,17 +35,9 @@ from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
 
 SMALL = 1 << 20  # bytes of a field that is decoded
+PIECE = 1 << 20  # bytes of a field that are read at once
 MISFITS = frozenset(("missing-field", "bad-field", "sparse-entry"))  # problems of a sample without the requested value
 NO_TEXT = "text with a lone surrogate, which is not Unicode text"
-
-OF_FIELD = {
-    "size": "size of a field in bytes",
-    "offset": "offset of a field",
-    "header": "offset of the headers of a field",
-    "width": "width of a picture",
-    "height": "height of a picture",
-}
-"""The words before the name of a field."""
 
 _EMPTY = (block.SYMLINK, block.CHAR, block.BLOCK_DEVICE, block.FIFO)
 _JSON = frozenset((b"json", b"jsn"))
@@ -114,12 +108,34 @@ class FieldLookup:
             start, size = located.data, located.size
         if size > limit:
             raise self.bad(field, f"has {plural(size, 'byte')}, the limit is {limit}")
+        return self._bytes(start, start + size)
+
+    def pieces(self, field: bytes, raw: Raw) -> Iterator[bytes]:
+        """Yield the content of a field in pieces of at most 1 MiB. Raises Problem as `located` does."""
+        located = self.located(field, raw)
+        for start in range(located.data, located.data + located.size, PIECE):
+            yield self._bytes(start, min(start + PIECE, located.data + located.size))
+
+    def reader(self, field: bytes, raw: Raw) -> tuple[Callable[[int, int], bytes], int]:
+        """Return a function of a position and a number that returns so many bytes of a field at most, and its size.
+
+        Raises:
+            Problem: as `located` does.
+        """
+        located, source = self.located(field, raw), self.sample.source
+        data, size = located.data, located.size
+
+        def read(pos: int, count: int) -> bytes:
+            stop = min(pos + count, size)
+            return source.read(data + pos, data + stop) if pos < stop else b""
+
+        return read, size
+
+    def _bytes(self, start: int, stop: int) -> bytes:
         source = self.sample.source
-        if isinstance(
-            source, WindowSource
-        ):  # bytes still in memory are not read again: 7 to 10 % of `tsv`, `stats --by`
-            return source.recent(start, start + size)
-        return source.read(start, start + size)
+        if isinstance(source, WindowSource):  # bytes in memory are not read again: 7 to 10 % of `tsv`, `stats --by`
+            return source.recent(start, stop)
+        return source.read(start, stop)
 
     def located(self, field: bytes, raw: Raw) -> Entry:
         """Return the entry that has the content of a field; for a hard link, its target.
@@ -320,8 +336,8 @@ class Name:
             return lookup.decoded(field, raw, as_json=True)
         except Problem as problem:
             name, _, word = self.text.rpartition(".")
-            if word in OF_FIELD:
-                problem.hint = f"{word}.{name} is the {OF_FIELD[word]}"
+            if word in PROPERTIES:
+                problem.hint = f"{word}.{name} is the {PROPERTIES[word].meaning}"
             raise
 
 
@@ -394,12 +410,6 @@ def is_unicode(value: Any) -> bool:
     return True
 
 
-def _size(lookup: FieldLookup, field: bytes, raw: Raw) -> int:
-    """Return the size of the content of a field in bytes; of a sparse file, the size once unpacked."""
-    entry = Entry._make(raw)
-    return entry.real if entry.sparse else lookup.located(field, raw).size
-
-
 _WORDS: dict[str, Callable[[FieldLookup], Any]] = {
     "__key__": lambda lookup: os.fsdecode(lookup.sample.key or b""),
     "size": lambda lookup: lookup.size,
@@ -423,17 +433,11 @@ def _json_decoder(exact: bool) -> Any:
 
 
 def _of_field(word: str, field: str) -> Callable[[FieldLookup], Any] | None:
-    """Return the function for the value of `word` for the field; None for an unknown word."""
-    functions: dict[str, Callable[[FieldLookup, bytes, Raw], Any]] = {
-        "size": _size,
-        "offset": lambda lookup, name, raw: lookup.located(name, raw).data,
-        "header": lambda lookup, name, raw: Entry._make(raw).start,
-        "width": lambda lookup, name, raw: _pixels(lookup, name, raw)[0],
-        "height": lambda lookup, name, raw: _pixels(lookup, name, raw)[1],
-    }
-    name, function = os.fsencode(field), functions.get(word)
-    if function is None or not field:
+    """Return the function for the property `word` of the field; None for an unknown word."""
+    name, known = os.fsencode(field), PROPERTIES.get(word)
+    if known is None or not field:
         return None
+    function = known.value
 
     def look(lookup: FieldLookup) -> Any:
         raw = lookup.find(name)
@@ -442,23 +446,3 @@ def _of_field(word: str, field: str) -> Callable[[FieldLookup], Any] | None:
         return function(lookup, name, raw)
 
     return look
-
-
-def _pixels(lookup: FieldLookup, field: bytes, raw: Raw) -> tuple[int, int]:
-    from tarkit.media.headers import PICTURES, picture_size
-    from tarkit.media.kinds import HEAD, kind_of
-
-    located = lookup.located(field, raw)
-    start, size = located.data, located.size
-    source = lookup.sample.source
-
-    def read(pos: int, count: int) -> bytes:
-        stop = min(pos + count, size)
-        return source.read(start + pos, start + stop) if pos < stop else b""
-
-    kind = kind_of(read(0, HEAD), field, size)
-    pixels = picture_size(kind, read)
-    if pixels is None:
-        cut = f"is {kind} whose header has no size that can be read"
-        raise lookup.bad(field, cut if kind in PICTURES else "is not a picture of a known format")
-    return pixels

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -55,6 +56,10 @@ VALUES: list[tuple[str, Members, Any]] = [
     ("json.a", {"k.json": b'{"a": 7, "b": "\\ud800"}'}, 7),
     ("json.a", {"k.json": b'{"a": "\\\\ud800"}'}, "\\ud800"),
     ("json.a", {"k.json": b'{"a": "\\u0000"}'}, "\0"),
+    ("sha256.x", {"k.x": b"12"}, sha256(b"12").hexdigest()),
+    ("sha256.x", {"k.x": b""}, sha256(b"").hexdigest()),
+    ("SHA256.x", {"k.x": b"1", "k.SHA256": b'{"x": 7}'}, 7),
+    ("sha256.y", [("k.x", b"12" * 999_999), ("k.y", Link("k.x"))], sha256(b"12" * 999_999).hexdigest()),
 ]
 FAULTS: list[tuple[str, Members, str]] = [
     *((name, {"k.json": content}, "bad-field") for name, content in BAD),
@@ -65,6 +70,8 @@ FAULTS: list[tuple[str, Members, str]] = [
     ("json." + "0" * 20 + "1", {"k.json": b"[0, 1]"}, "missing-field"),
     ("json." + "9" * 5000, {"k.json": b"[0]"}, "missing-field"),
     ("width.x", {"k.x": b"1"}, "bad-field"),
+    ("sha256.y", {"k.x": b"1"}, "missing-field"),
+    ("sha256.x", {"k.x": Link("j.x")}, "bad-field"),
     ("x", {"k.x": Link("j.x")}, "bad-field"),
 ]
 

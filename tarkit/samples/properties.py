@@ -1,0 +1,116 @@
+"""Properties of fields: the words before the name of a field, such as `size.jpg`, `width.jpg`, `sha256.jpg`.
+
+Each function is called with the `FieldLookup` of a sample, the name of a field and its entry. It raises Problem:
+`bad-field` for content that has no such property, `sparse-entry`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tarkit.errors import MissingLibrary
+from tarkit.tar.reader import Entry, Raw
+
+if TYPE_CHECKING:
+    from tarkit.samples.values import FieldLookup
+
+
+class Property(NamedTuple):
+    """A property of fields.
+
+    Attributes:
+        meaning: the property in a few words, for hints.
+        value: the function that returns it.
+        form: its type and unit, for the documentation.
+        cost: what is read and computed for it, for the documentation.
+        extra: the extra of tarkit that installs the library.
+    """
+
+    meaning: str
+    value: Callable[[FieldLookup, bytes, Raw], Any]
+    form: str
+    cost: str
+    extra: str = ""
+
+
+def _size(lookup: FieldLookup, field: bytes, raw: Raw) -> int:
+    """Return the size of the content of a field in bytes; of a sparse file, the size once unpacked."""
+    entry = Entry._make(raw)
+    return entry.real if entry.sparse else lookup.located(field, raw).size
+
+
+def _offset(lookup: FieldLookup, field: bytes, raw: Raw) -> int:
+    return lookup.located(field, raw).data
+
+
+def _header(lookup: FieldLookup, field: bytes, raw: Raw) -> int:
+    return Entry._make(raw).start
+
+
+def _width(lookup: FieldLookup, field: bytes, raw: Raw) -> int:
+    return _pixels(lookup, field, raw)[0]
+
+
+def _height(lookup: FieldLookup, field: bytes, raw: Raw) -> int:
+    return _pixels(lookup, field, raw)[1]
+
+
+def _pixels(lookup: FieldLookup, field: bytes, raw: Raw) -> tuple[int, int]:
+    from tarkit.media.headers import PICTURES, picture_size
+    from tarkit.media.kinds import HEAD, kind_of
+
+    read, size = lookup.reader(field, raw)
+    kind = kind_of(read(0, HEAD), field, size)
+    pixels = picture_size(kind, read)
+    if pixels is None:
+        cut = f"is {kind} whose header has no size that can be read"
+        raise lookup.bad(field, cut if kind in PICTURES else "is not a picture of a known format")
+    return pixels
+
+
+def _sha256(lookup: FieldLookup, field: bytes, raw: Raw) -> str:
+    from hashlib import sha256
+
+    digest = sha256()
+    for piece in lookup.pieces(field, raw):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _phash(lookup: FieldLookup, field: bytes, raw: Raw) -> str:
+    from tarkit.media.limits import DEFAULT
+    from tarkit.media.phash import difference_hash
+
+    data = lookup.content(field, raw, DEFAULT)
+    try:
+        return f"{difference_hash(data):016x}"
+    except MissingLibrary:
+        raise
+    except Exception as error:  # of Pillow, which raises any for damaged content
+        from tarkit.media.coding import error_text
+
+        raise lookup.bad(field, f"is not a picture that can be decoded: {error_text(error)}") from None
+
+
+PROPERTIES = {
+    "size": Property("size of a field in bytes", _size, "integer, bytes", "the header of the entry"),
+    "offset": Property("offset of a field", _offset, "integer, bytes from the start of the archive", "the header"),
+    "header": Property(
+        "offset of the headers of a field",
+        _header,
+        "integer, bytes from the start of the archive",
+        "the header",
+    ),
+    "width": Property("width of a picture", _width, "integer, pixels as stored", "the header of the picture"),
+    "height": Property("height of a picture", _height, "integer, pixels as stored", "the header of the picture"),
+    "sha256": Property("SHA-256 of a field", _sha256, "text, 64 hexadecimal digits", "the content"),
+    "phash": Property(
+        "perceptual hash of a picture",
+        _phash,
+        "text, 16 hexadecimal digits",
+        "the content; the picture is decoded at reduced size",
+        "images",
+    ),
+}
+"""The words before the name of a field."""
