@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from tarkit.errors import Problem, printable
 from tarkit.problems import Policy
+from tarkit.samples.lookup import FieldLookup
 from tarkit.samples.sample import TarSample
-from tarkit.samples.values import MISFITS, FieldLookup, Name
+from tarkit.samples.values import MISFITS, Name
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import Location
 from tarkit.streams.text import open_file

@@ -15,9 +15,10 @@ from typing import Any, Literal, NamedTuple
 from tarkit.errors import Problem, TarkitError, Usage, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.fields import OnMissing, parse_choices, pass_missing
+from tarkit.samples.lookup import FieldLookup, is_unicode
 from tarkit.samples.names import spelled
 from tarkit.samples.sample import TarSample
-from tarkit.samples.values import FieldLookup, Name, is_unicode
+from tarkit.samples.values import Name
 from tarkit.tar.reader import Entry
 
 CELL = 16 << 20  # maximum size of a field in a cell, in bytes

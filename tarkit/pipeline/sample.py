@@ -223,7 +223,7 @@ class Sample(Mapping[str, bytes]):
     def _index(self) -> dict[str, Entry]:
         """Return the entry of each field, by name; of two with one name it is the first."""
         if self._entries is None:
-            from tarkit.samples.values import FieldLookup
+            from tarkit.samples.lookup import FieldLookup
 
             fields = FieldLookup(self._sample).fields
             self._entries = {name.decode("utf-8", "surrogateescape"): Entry._make(raw) for name, raw in fields.items()}
@@ -233,7 +233,7 @@ class Sample(Mapping[str, bytes]):
         """Return the entry that has the content of a field; raise Problem when there is none."""
         if entry.type in _REGULAR and not entry.sparse:
             return entry
-        from tarkit.samples.values import FieldLookup
+        from tarkit.samples.lookup import FieldLookup
 
         return FieldLookup(self._sample).located(entry.name[len(self._sample.key or b"") + 1 :], entry)
 

@@ -13,7 +13,7 @@ from tarkit.errors import MissingLibrary
 from tarkit.tar.reader import Entry, Raw
 
 if TYPE_CHECKING:
-    from tarkit.samples.values import FieldLookup
+    from tarkit.samples.lookup import FieldLookup
 
 
 class Property(NamedTuple):

@@ -10,222 +10,25 @@ Names of fields match by `names.spelled`.
     width.F   height.F                       pixels of a picture, by its header
     sha256.F  phash.F                        hashes of the content; `properties` has all words before a field
 
-The size of a sample excludes its entries without a key. JSON is UTF-8, with or without a byte order mark, UTF-16 or
-UTF-32, as Python's `json` accepts it. Text in JSON with a lone surrogate (only an escape can represent one) is not
-Unicode text and has no encoding: `bad-field`.
+The size of a sample excludes its entries without a key.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
 from tarkit.errors import Problem, show
-from tarkit.samples.fields import missing_field
-from tarkit.samples.names import near_field, spelled
+from tarkit.samples.lookup import FieldLookup, is_unicode
+from tarkit.samples.names import near_field
 from tarkit.samples.properties import PROPERTIES
-from tarkit.samples.sample import ABSENT, KEYLESS, TarSample, ViewRow
-from tarkit.sizes import plural
-from tarkit.streams.source import WindowSource
-from tarkit.tar import block
-from tarkit.tar.reader import Entry, Raw
+from tarkit.samples.sample import ABSENT, ViewRow
+from tarkit.tar.reader import Raw
 
-SMALL = 1 << 20  # bytes of a field that is decoded
-PIECE = 1 << 20  # bytes of a field that are read at once
 MISFITS = frozenset(("missing-field", "bad-field", "sparse-entry"))  # problems of a sample without the requested value
-NO_TEXT = "text with a lone surrogate, which is not Unicode text"
-
-_EMPTY = (block.SYMLINK, block.CHAR, block.BLOCK_DEVICE, block.FIFO)
-_JSON = frozenset((b"json", b"jsn"))
-_TEXT = frozenset((b"txt", b"text", b"transcript", b"html", b"htm"))
-_NUMBER = re.compile(r"[+-]?([0-9]{1,300}|([0-9]{1,300}\.[0-9]{0,300}|\.?[0-9]{1,300})([eE][+-]?[0-9]{1,3})?)")
-
-
-class Number(bytes):
-    """A number as written in JSON: of any length, not rounded."""
-
-
-class FieldLookup:
-    """The fields of one sample, each read on first use. Valid as long as the sample is.
-
-    With `exact` the numbers of JSON are `Number`. Use it in the thread that reads the samples.
-    """
-
-    __slots__ = ("_decoded", "_escapes", "exact", "fields", "row", "sample", "size")
-
-    def __init__(self, sample: TarSample, complete: bool = True, exact: bool = False) -> None:
-        """Read the fields of `sample`; without `complete` fields may be missing, which is enough for the key."""
-        if complete and sample.more is not None:
-            sample.complete()
-        self.sample = sample
-        self.row = sample.row
-        self.exact = exact
-        self._decoded: dict[tuple[bytes, bool], Any] | None = None
-        self._escapes: frozenset[bytes] = frozenset()  # fields whose JSON may have a lone surrogate
-        if self.row is None:
-            self._list_fields()
-
-    def __getattr__(self, name: str) -> Any:
-        """Return the fields or their size, which are read when they are asked for if a row of a view has values."""
-        if name not in ("fields", "size"):
-            raise AttributeError(name)
-        self._list_fields()
-        return getattr(self, name)
-
-    def _list_fields(self) -> None:
-        sample = self.sample
-        fields: dict[bytes, Raw] = {}  # by name as in the archive; of two equal names, the first
-        self.fields = fields
-        prefix = (sample.key or b"") + b"."
-        length, size = len(prefix), 0
-        for raw in sample.raw:  # numbers in place of names: 3 % of `cat --where`
-            name = raw[0]
-            if name.startswith(prefix) and name.find(b"/", length) < 0 and raw[5] not in KEYLESS:
-                fields.setdefault(name[length:], raw)
-                size += raw[3] if raw[7] < 0 else raw[7]
-        self.size = size  # bytes of all fields
-
-    def find(self, field: bytes) -> Raw | None:
-        """Return the entry of the field that this name means, None if there is none."""
-        raw = self.fields.get(field)
-        if raw is None and (name := spelled(self.fields, field)) is not None:
-            raw = self.fields[name]
-        return raw
-
-    def content(self, field: bytes, raw: Raw, limit: int) -> bytes:
-        """Return the bytes of a field.
-
-        Raises:
-            Problem: `bad-field` for more than `limit` bytes, or an entry without content; `sparse-entry`.
-        """
-        _, _, start, size, _, kind, _, real = raw
-        if kind != block.REGULAR or real >= 0:
-            located = self.located(field, raw)
-            start, size = located.data, located.size
-        if size > limit:
-            raise self.bad(field, f"has {plural(size, 'byte')}, the limit is {limit}")
-        return self._bytes(start, start + size)
-
-    def pieces(self, field: bytes, raw: Raw) -> Iterator[bytes]:
-        """Yield the content of a field in pieces of at most 1 MiB. Raises Problem as `located` does."""
-        located = self.located(field, raw)
-        for start in range(located.data, located.data + located.size, PIECE):
-            yield self._bytes(start, min(start + PIECE, located.data + located.size))
-
-    def reader(self, field: bytes, raw: Raw) -> tuple[Callable[[int, int], bytes], int]:
-        """Return a function of a position and a number that returns so many bytes of a field at most, and its size.
-
-        Raises:
-            Problem: as `located` does.
-        """
-        located, source = self.located(field, raw), self.sample.source
-        data, size = located.data, located.size
-
-        def read(pos: int, count: int) -> bytes:
-            stop = min(pos + count, size)
-            return source.read(data + pos, data + stop) if pos < stop else b""
-
-        return read, size
-
-    def _bytes(self, start: int, stop: int) -> bytes:
-        source = self.sample.source
-        if isinstance(source, WindowSource):  # bytes in memory are not read again: 7 to 10 % of `tsv`, `stats --by`
-            return source.recent(start, stop)
-        return source.read(start, stop)
-
-    def located(self, field: bytes, raw: Raw) -> Entry:
-        """Return the entry that has the content of a field; for a hard link, its target.
-
-        Raises:
-            Problem: `bad-field` for an entry without content, `sparse-entry`.
-        """
-        entry = Entry._make(raw)
-        if entry.type == block.HARD_LINK:
-            target = next((other for other in self.sample.entries if other.name == entry.link), entry)
-            if target.type == block.HARD_LINK:
-                raise self.bad(field, f"is a hard link to {show(entry.link)}, which is not a file of the sample")
-            entry = target
-        if entry.sparse:
-            message = f"{show(entry.name)} is a sparse file, whose content cannot be read"
-            raise Problem("sparse-entry", self.sample.source.name, entry.start, message)
-        if entry.type in _EMPTY:
-            raise self.bad(field, "is not a regular file")
-        return entry
-
-    def decoded(self, field: bytes, raw: Raw, as_json: bool = False) -> Any:
-        """Return the value of a field: of JSON, text, or a number if the whole text is one.
-
-        Raises:
-            Problem: `bad-field`, `sparse-entry`.
-        """
-        if self._decoded is None:
-            self._decoded = {}
-        form = (field, as_json)
-        if form not in self._decoded:
-            self._decoded[form] = self._decode(field, raw, as_json)
-        return self._decoded[form]
-
-    def text(self, field: bytes, raw: Raw) -> str:
-        """Return a field as text, without its last line end.
-
-        Raises:
-            Problem: `bad-field`, `sparse-entry`.
-        """
-        try:
-            return self.content(field, raw, SMALL).decode("utf-8").removesuffix("\n").removesuffix("\r")
-        except ValueError:
-            raise self.bad(field, "is not text") from None
-
-    def _decode(self, field: bytes, raw: Raw, as_json: bool) -> Any:
-        kind = field.rpartition(b".")[2].lower()
-        if as_json or kind in _JSON:
-            return self._json(field, raw)
-        text = self.text(field, raw)
-        if kind in _TEXT:
-            return text
-        text = text.strip()
-        if not _NUMBER.fullmatch(text):
-            return text
-        return float(text) if any(char in ".eE" for char in text) else int(text)
-
-    def _json(self, field: bytes, raw: Raw) -> Any:
-        import json  # not loaded where a field is found by its name
-
-        content = self.content(field, raw, SMALL)
-        try:
-            text = content.decode(json.detect_encoding(content))
-            value = _json_decoder(self.exact).decode(text)
-        except RecursionError:
-            raise self.bad(field, "is JSON that is nested too deeply") from None
-        except ValueError as error:
-            raise self.bad(field, f"is not JSON: {error}") from None
-        if "\\ud" in text or "\\uD" in text:
-            self._escapes |= {field}
-        return value
-
-    def check_text(self, field: bytes, value: Any) -> None:
-        """Check the text in a value of the JSON of `field`.
-
-        Raises:
-            Problem: `bad-field` for text that is not valid Unicode.
-        """
-        if field in self._escapes and not is_unicode(value):
-            raise self.bad(field, f"has {NO_TEXT}")
-
-    def missing(self, name: str) -> Problem:
-        """Return the problem of a sample without a value of this name."""
-        problem = missing_field(self.sample, (os.fsencode(name),))
-        problem.hint = "__key__ is the key" if name == "key" else None
-        return problem
-
-    def bad(self, field: bytes, detail: str) -> Problem:
-        """Return the problem of a field that is not of the required type."""
-        detail = f"the field {show(field)} of {show(self.sample.key or b'')} {detail}"
-        return Problem("bad-field", self.sample.source.name, self.sample.start, detail)
 
 
 class Name:
@@ -397,39 +200,12 @@ def _follow(lookup: FieldLookup, field: bytes, value: Any, path: list[PathStep])
     return value
 
 
-def is_unicode(value: Any) -> bool:
-    """Return whether all text in a value of JSON can be encoded as UTF-8."""
-    import json
-
-    try:
-        (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)).encode()
-    except UnicodeEncodeError:
-        return False
-    except RecursionError:  # reported when it is written
-        pass
-    return True
-
-
 _WORDS: dict[str, Callable[[FieldLookup], Any]] = {
     "__key__": lambda lookup: os.fsdecode(lookup.sample.key or b""),
     "size": lambda lookup: lookup.size,
     "shard": lambda lookup: lookup.sample.source.name,
     "offset": lambda lookup: lookup.sample.start,
 }
-
-
-def _verbatim(number: str) -> Number:
-    return Number(number.encode())
-
-
-@cache
-def _json_decoder(exact: bool) -> Any:
-    import json
-
-    arguments: dict[str, Any] = (
-        {"parse_int": _verbatim, "parse_float": _verbatim, "parse_constant": _verbatim} if exact else {}
-    )
-    return json.JSONDecoder(**arguments)
 
 
 def _of_field(word: str, field: str) -> Callable[[FieldLookup], Any] | None:

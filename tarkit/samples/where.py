@@ -19,8 +19,9 @@ from typing import Any
 
 from tarkit.errors import Problem, Usage, show, spell, spell_open
 from tarkit.problems import Policy
+from tarkit.samples.lookup import NO_TEXT, FieldLookup, is_unicode
 from tarkit.samples.sample import TarSample
-from tarkit.samples.values import NO_TEXT, FieldLookup, Name, is_unicode, step_into
+from tarkit.samples.values import Name, step_into
 from tarkit.sizes import plural
 
 # ---- Operators and functions allowed in expressions

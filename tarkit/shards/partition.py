@@ -28,8 +28,9 @@ from typing import NamedTuple
 from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
 from tarkit.pipeline.template import ShardTemplate, split_last
 from tarkit.problems import Policy
+from tarkit.samples.lookup import FieldLookup
 from tarkit.samples.sample import TarSample, key_of
-from tarkit.samples.values import FieldLookup, Name
+from tarkit.samples.values import Name
 from tarkit.shards.categories import Map, check_apart
 from tarkit.shards.patterns import compile_regex
 from tarkit.shards.series import PART, SeriesSpec

@@ -14,8 +14,9 @@ from typing import Any, Literal, NamedTuple
 
 from tarkit.errors import Problem, TarkitError, show, spell, spell_open, unreadable
 from tarkit.problems import Policy
+from tarkit.samples.lookup import FieldLookup, Number
 from tarkit.samples.sample import SampleBatch, TarSample
-from tarkit.samples.values import MISFITS, FieldLookup, Name, Number
+from tarkit.samples.values import MISFITS, Name
 from tarkit.sorting import encoding
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.source import WindowSource
