@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tarkit.errors import Usage
-from tarkit.samples import reader, values
+from tarkit.samples import lookup, reader
 from tarkit.samples.where import LONGEST, Where
 from tarkit.streams import source as sources
 from tests._tools import each_row
@@ -237,7 +237,7 @@ def test_large_fields_are_not_decoded(feed: Feed, run: Run, archive: Archive, mo
     """A field over 1 MiB is an error with field and sample; its size can be used, and samples may have any size."""
     monkeypatch.setattr(sources, "HELD", 2 << 20)
     monkeypatch.setattr(reader, "LARGE", 2 << 20)
-    most = values.SMALL
+    most = lookup.SMALL
     name = archive({"a.txt": b"x" * most, "b.txt": b"x" * (most + 1), "c.bin": bytes(3 << 20), "c.txt": b"x"})
     line = run("cat", feed(name), "--where", "'x' in txt", exit=1).lines[0]
     message = f"the field 'txt' of 'b' has {most + 1} bytes, the limit is {most} [bad-field]"
@@ -319,7 +319,7 @@ def test_refused_expressions(expression: str, message: str | None, run: Run) -> 
 
 def test_text_does_not_grow(run: Run, archive: Archive) -> None:
     """Concatenated text has a limit."""
-    name = archive({"a.txt": b"x" * values.SMALL})
+    name = archive({"a.txt": b"x" * lookup.SMALL})
     line = run("cat", name, "--where", "txt + txt + txt + txt + txt == ''", exit=1).lines[0]
     assert line.endswith("the text is too long [bad-field]")
 
