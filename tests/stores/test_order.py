@@ -16,6 +16,7 @@ import tarkit
 from tarkit.samples import dataset
 from tarkit.sorting import sample_prefetch
 from tarkit.stores import reading
+from tarkit.streams.remote import RemoteSource
 from tests._tools import each_row
 from tests.conftest import PAX, Archive, Content, Run, entries, tar
 from tests.stores._http import HttpServer, Served
@@ -34,8 +35,9 @@ IN_ORDER = "read in order, from its start"
 
 @pytest.fixture
 def server(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> HttpServer:
-    """A server, with a low bound of large samples."""
+    """A server, with a low bound of large samples, and of gaps that are read through."""
     monkeypatch.setattr(reading, "FIRST", 1 << 18)
+    monkeypatch.setattr(RemoteSource, "gap", 1 << 14)
     monkeypatch.setattr(dataset, "LARGE", 1 << 16)
     return server
 
