@@ -291,8 +291,8 @@ class Dataset(Chain):
         """Keep samples for which an expression holds, such as `"cls == 3 and json.width > 512"`.
 
         Names in it are fields, paths into fields of JSON, `__key__`, `shard`, `size`, `size.FIELD`, `width.FIELD`,
-        `height.FIELD`, `sha256.FIELD`, `phash.FIELD`; `has(FIELD)` says whether a field is there. It cannot
-        call any other code.
+        `height.FIELD`, `duration.FIELD`, `lines.FIELD`, `sha256.FIELD`, `phash.FIELD`, `ok.FIELD`;
+        `has(FIELD)` says whether a field is there. It cannot call any other code.
 
         >>> import tarkit
         >>> [sample.key for sample in tarkit.open("train-*.tar").where("cls == 3 and size.jpg > 2")]

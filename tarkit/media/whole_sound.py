@@ -1,8 +1,7 @@
 """Is a sound whole? libsndfile decodes it, but takes what there is of a cut one: its container must reach to its end.
 
 Formats: RIFF WAVE (sizes of chunks); FLAC (libsndfile checks its checksums); Ogg (RFC 3533: pages, their checksums, the
-last one); MPEG audio, layer III (ISO 11172-3 and 13818-3: frames up to the end, and their number in the header of Xing
-or LAME).
+last one); MPEG audio, layer III (`mpeg`: frames up to the end, and their number in the header of Xing or LAME).
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import zlib
 from typing import Any
 
 from tarkit.errors import TarkitError
+from tarkit.media import mpeg
 from tarkit.media.libraries import media_library
 from tarkit.media.quiet import silent_stderr
 from tarkit.sizes import plural
@@ -21,11 +21,6 @@ _UNKNOWN = 1 << 62  # frames, and more: the header does not say how many there a
 _STREAMED = (0, 0xFFFFFFFF)  # sizes in a wav of a program that could not seek
 _LAST_PAGE = 4
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
-_RATES = (44100, 48000, 32000)  # of MPEG 1; half of them for 2, a quarter for 2.5
-_KILOBITS = {
-    1: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
-    2: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
-}
 _TAGS = (b"TAG", b"APETAGEX", b"LYRICS", b"ID3", b"3DI")  # after the last frame
 
 
@@ -95,13 +90,9 @@ def _ogg_checksum(page: bytes) -> bytes:
 
 
 def _check_mp3(data: bytes) -> None:
-    at = 0
-    if data.startswith(b"ID3"):
-        size = data[6:10]
-        at = 10 + (size[0] << 21 | size[1] << 14 | size[2] << 7 | size[3])
-    at = max(data.find(b"\xff", at), 0)
+    at = mpeg.first_frame(data)
     count, declared = 0, None
-    while at < len(data) and (length := _frame_length(data, at)):
+    while at < len(data) and (length := mpeg.frame_length(data, at)):
         if length is True:  # of free format, the length of its frames is not known
             return
         if at + length > len(data):
@@ -109,35 +100,10 @@ def _check_mp3(data: bytes) -> None:
                 f"its last frame is cut off: {plural(at + length - len(data), 'byte is', 'bytes are')} missing"
             )
         if not count:
-            declared = _declared_frames(data[at : at + length])
+            declared = mpeg.declared_frames(data[at : at + length])
         count, at = count + 1, at + length
     rest = data[at:]
     if count and not rest.startswith(_TAGS) and any(rest):
         raise TarkitError(f"there is no frame at {at}")
     if declared is not None and count - 1 < declared - 1:
         raise TarkitError(f"{count - 1} of {plural(declared, 'frame')} are there")
-
-
-def _frame_length(data: bytes, at: int) -> int | bool:
-    """Return the length of an MPEG frame in bytes: True if it is not in the header, 0 if there is none."""
-    if len(data) < at + 4:
-        return 0
-    first, second, third = data[at], data[at + 1], data[at + 2]
-    version, layer = second >> 3 & 3, second >> 1 & 3
-    bits, rate = third >> 4, third >> 2 & 3
-    if first != 0xFF or second < 0xE0 or version == 1 or layer != 1 or bits == 15 or rate == 3:
-        return 0
-    if not bits:
-        return True
-    kilobits = _KILOBITS[1 if version == 3 else 2][bits]
-    hertz = _RATES[rate] >> {3: 0, 2: 1, 0: 2}[version]
-    return (144000 if version == 3 else 72000) * kilobits // hertz + (third >> 1 & 1)
-
-
-def _declared_frames(frame: bytes) -> int | None:
-    """Return the number of frames that the first frame says: in a header of Xing, which others write too."""
-    for name in (b"Xing", b"Info"):
-        at = frame.find(name, 0, 64)
-        if at >= 0 and len(frame) >= at + 12 and frame[at + 7] & 1:
-            return int.from_bytes(frame[at + 8 : at + 12], "big")
-    return None

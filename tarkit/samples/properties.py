@@ -6,10 +6,11 @@ Each function is called with the `FieldLookup` of a sample, the name of a field 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tarkit.errors import MissingLibrary
+from tarkit.errors import MissingLibrary, Problem
 from tarkit.tar.reader import Entry, Raw
 
 if TYPE_CHECKING:
@@ -83,14 +84,53 @@ def _phash(lookup: FieldLookup, field: bytes, raw: Raw) -> str:
     from tarkit.media.phash import difference_hash
 
     data = lookup.content(field, raw, DEFAULT)
-    try:
-        return f"{difference_hash(data):016x}"
-    except MissingLibrary:
-        raise
-    except Exception as error:  # of Pillow, which raises any for damaged content
-        from tarkit.media.coding import error_text
+    return f"{_decoded(lookup, field, 'a picture that can be decoded', lambda: difference_hash(data)):016x}"
 
-        raise lookup.bad(field, f"is not a picture that can be decoded: {error_text(error)}") from None
+
+def _duration(lookup: FieldLookup, field: bytes, raw: Raw) -> float:
+    from tarkit.media.duration import seconds
+
+    read, size = lookup.reader(field, raw)
+    length: float | None = _decoded(lookup, field, "a sound whose header can be read", lambda: seconds(read, size))
+    if length is None:
+        raise lookup.bad(field, "is a sound whose header does not say how long it is")
+    return length
+
+
+def _lines(lookup: FieldLookup, field: bytes, raw: Raw) -> int:
+    from codecs import getincrementaldecoder
+
+    decoder, count, last = getincrementaldecoder("utf-8")(), 0, ""
+    try:
+        for piece in lookup.pieces(field, raw):
+            if text := decoder.decode(piece):
+                count, last = count + text.count("\n"), text
+        decoder.decode(b"", True)
+    except UnicodeDecodeError:
+        raise lookup.bad(field, "is not text in UTF-8") from None
+    return count + (last != "" and not last.endswith("\n"))
+
+
+def _ok(lookup: FieldLookup, field: bytes, raw: Raw) -> bool:
+    from tarkit.media.limits import DEFAULT
+    from tarkit.media.whole import content_fault, is_decodable
+
+    name = os.fsdecode(field)
+    if not is_decodable(name):
+        raise lookup.bad(field, "has no decoder that could say whether it is whole")
+    return content_fault(name, lookup.content(field, raw, DEFAULT)) is None
+
+
+def _decoded(lookup: FieldLookup, field: bytes, content: str, decode: Callable[[], Any]) -> Any:
+    """Return what `decode` returns; its errors are problems of a field that is not `content`."""
+    from tarkit.media.coding import error_text
+
+    try:
+        return decode()
+    except (MissingLibrary, Problem):
+        raise
+    except Exception as error:  # of a library, which raises any for damaged content
+        raise lookup.bad(field, f"is not {content}: {error_text(error)}") from None
 
 
 PROPERTIES = {
@@ -110,7 +150,22 @@ PROPERTIES = {
         _phash,
         "text, 16 hexadecimal digits",
         "the content; the picture is decoded at reduced size",
-        "images",
+        "`images`",
+    ),
+    "duration": Property(
+        "length of a sound",
+        _duration,
+        "number, seconds",
+        "the header of the sound, of Ogg the end too; of mp3 without a header of Xing all frames",
+        "`sound`, but for wav and flac",
+    ),
+    "lines": Property("number of lines of a text", _lines, "integer", "the content"),
+    "ok": Property(
+        "whether a field is whole",
+        _ok,
+        "true or false",
+        "the content, which is decoded in full",
+        "that of the content",
     ),
 }
 """The words before the name of a field."""

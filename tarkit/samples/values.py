@@ -9,6 +9,7 @@ Names of fields match by `names.spelled`.
     size.F    offset.F   header.F            bytes of content of the field F, its offset, the offset of its headers
     width.F   height.F                       pixels of a picture, by its header
     sha256.F  phash.F                        hashes of the content; `properties` has all words before a field
+    duration.F  lines.F  ok.F                seconds of a sound, lines of a text, whether the content is whole
 
 The size of a sample excludes its entries without a key.
 """

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+import wave
 from hashlib import sha256
 from typing import Any
 
@@ -15,6 +16,16 @@ import pytest
 import tarkit
 from tests._tools import each_row
 from tests.conftest import Archive, Link, Members, Run, entries, keys
+
+
+def wav(frames: int, rate: int) -> bytes:
+    """Return a sound of silence, of one channel and 8 bits."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as sound:
+        sound.setparams((1, 1, rate, frames, "NONE", ""))
+        sound.writeframes(bytes(frames))
+    return file.getvalue()
+
 
 JSON = '{"a": "é", "n": 7, "o": {"b": [1, "x"]}, "t": "\\ud83d\\ude00"}'
 BAD: tuple[tuple[str, bytes], ...] = (
@@ -57,6 +68,9 @@ VALUES: list[tuple[str, Members, Any]] = [
     ("json.a", {"k.json": b'{"a": "\\\\ud800"}'}, "\\ud800"),
     ("json.a", {"k.json": b'{"a": "\\u0000"}'}, "\0"),
     ("sha256.x", {"k.x": b"12"}, sha256(b"12").hexdigest()),
+    *(("lines.x", {"k.x": text.encode()}, count) for text, count in (("", 0), ("a", 1), ("a\n", 1), ("\r\n\né", 3))),
+    ("lines.x", {"k.x": "é\n".encode() * 700_000}, 700_000),
+    ("duration.x", {"k.x": wav(20_000, 8000)}, 2.5),
     ("sha256.x", {"k.x": b""}, sha256(b"").hexdigest()),
     ("SHA256.x", {"k.x": b"1", "k.SHA256": b'{"x": 7}'}, 7),
     ("sha256.y", [("k.x", b"12" * 999_999), ("k.y", Link("k.x"))], sha256(b"12" * 999_999).hexdigest()),
@@ -71,6 +85,9 @@ FAULTS: list[tuple[str, Members, str]] = [
     ("json." + "9" * 5000, {"k.json": b"[0]"}, "missing-field"),
     ("width.x", {"k.x": b"1"}, "bad-field"),
     ("sha256.y", {"k.x": b"1"}, "missing-field"),
+    ("lines.x", {"k.x": b"\xff"}, "bad-field"),
+    ("lines.x", {"k.x": b"\xc3"}, "bad-field"),
+    ("ok.x", {"k.x": b"1"}, "bad-field"),
     ("sha256.x", {"k.x": Link("j.x")}, "bad-field"),
     ("x", {"k.x": Link("j.x")}, "bad-field"),
 ]
