@@ -851,9 +851,11 @@ class Dataset(Chain):
         group_field: str | None = None,
         seed: int | None = None,
         stratify: str | None = None,
+        by: str | None = None,
         map: str | os.PathLike[str] | Mapping[str, Sequence[str]] | None = None,
         map_sep: str | None = None,
         unmatched: str | None = None,
+        names: str | None = None,
         start: int | None = None,
         append: bool = False,
         force: bool = False,
@@ -865,6 +867,9 @@ class Dataset(Chain):
     ) -> list[Shard]:
         """Write numbered shards. A sample stays whole, and a shard gets its name when it is complete.
 
+        If the template is the name of a view (`"plan.view.parquet"`), no shard is written: the view has the samples,
+        and in the column `__into__` the shard of each, by the template `names`; its `split(by="__into__")` writes them.
+
         Args:
             template: the names, `"train-%06d.tar"` or `"train-{000..099}.tar"`; with `map` the directory.
             count, size: samples and bytes (a number or `"500M"`) in a shard at most. Without a limit it is 1 GB.
@@ -874,6 +879,7 @@ class Dataset(Chain):
             parts: `{"train": 0.9, "val": 0.1}`, or a number of equal parts: a series for each. The name of a part
                 replaces `{part}` in the template; without it, it is put before the name of the file.
             seed: with `parts`: another number gives other parts.
+            by: a column of a view that has the names of the shards, below the directory `template`.
             map: a series for each category: `{"cats-%d.tar": ["cat/.*"]}`, or a file with such JSON, or with lines.
             start: the number of the first shard; `append` continues existing series, `force` replaces their shards.
             post, manifest: a command that runs after each shard; a file for a table of the shards.

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -26,6 +27,9 @@ from tarkit.stores.schemes import find_scheme, is_socket, public_name, scheme_of
 from tarkit.streams.location import Location, is_view
 from tarkit.streams.source import WindowSource
 from tarkit.tables.parquet import SourceFile, load_pyarrow
+
+INTO = "__into__"
+"""The column of a view of `split` that has the shard of each sample: a value, as any other column."""
 
 KEY, SHARD, START, STOP, MORE, FIELDS = "__key__", "__shard__", "__start__", "__stop__", "__more__", "__fields__"
 REQUIRED = (KEY, SHARD, START, STOP)
@@ -298,6 +302,29 @@ class ViewFile:
         if None in names:
             raise TarkitError(f"{self.name}: the name of an archive is null in a row")
         return list(names)
+
+    def runs(self, column: str) -> Iterator[str]:
+        """Yield the text of a column, of equal values in a row perhaps one.
+
+        Raises:
+            Usage: there is no such column, or it is not text.
+            TarkitError: a value is null.
+        """
+        if column not in self.values:
+            raise Usage(f"{self.name}: there is no column {show(column)}", "columns: " + " ".join(self.values))
+        types, kind = self._arrow.types, self.schema.field(column).type
+        if not _is_text(types, kind.value_type if types.is_dictionary(kind) else kind):
+            raise Usage(f"{self.name}: the column {show(column)} has names of shards, and so text, not {kind}")
+        try:
+            for batch in self._file.iter_batches(ROWS, columns=[column], use_threads=False):
+                encoded = batch.column(0)
+                encoded = encoded if types.is_dictionary(encoded.type) else encoded.dictionary_encode()
+                if encoded.null_count:
+                    raise TarkitError(f"{self.name}: {column} is null in a row")
+                names = encoded.dictionary.to_pylist()
+                yield from (names[number] for number, _ in groupby(encoded.indices.to_pylist()))
+        except (self._arrow.ArrowException, UnicodeDecodeError) as error:
+            raise self._damaged(error) from None
 
     def rows(self) -> Iterator[Rows]:
         """Yield the rows in order."""

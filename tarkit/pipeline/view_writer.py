@@ -13,11 +13,11 @@ from tarkit.errors import TarkitError, Unsupported, Usage, show, spell
 from tarkit.pipeline.origins import origins_of
 from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.stages import without_strays
-from tarkit.pipeline.view_rows import FIELDS, KEY, MORE, SHARD, START, STOP, RowGroup, ViewFile
+from tarkit.pipeline.view_rows import FIELDS, INTO, KEY, MORE, SHARD, START, STOP, RowGroup, ViewFile
 from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.stores.schemes import public_name
 from tarkit.streams.copy import CHUNK
-from tarkit.streams.location import is_view
+from tarkit.streams.location import Location, is_view
 from tarkit.streams.ranges import JoinedSource
 from tarkit.streams.sink import Sink
 from tarkit.streams.source import FileSource, Source
@@ -27,6 +27,7 @@ from tarkit.tables.parquet import PyarrowFile, SourceFile, load_pyarrow
 if TYPE_CHECKING:
     from tarkit.pipeline.chain import Chain
     from tarkit.pipeline.run import Run
+    from tarkit.pipeline.steps import Flow
 
 ROWS = 1 << 16  # of a row group
 
@@ -40,6 +41,8 @@ class _Rows:
         self.names: dict[str, int] = {}  # of the archives, with their numbers in `shards`
         self.more: dict[int, list[dict[str, Any]]] = {}
         self.fields: dict[int, str] = {}
+        self.into = array("i")  # of the shards that the samples are for, their numbers in `names_into`
+        self.names_into: dict[str, int] = {}
         self.groups: list[tuple[RowGroup | None, list[int]]] = []  # of rows in turn, their numbers in a group of a view
 
     def add_values(self, group: RowGroup | None, numbers: list[int]) -> None:
@@ -84,9 +87,12 @@ class ViewWriter:
         directory: paths of archives are written relative to it; None for an object: they are URLs.
         schema: the columns with values, as Arrow has them.
         tmpdir: the directory of temporary files.
+        into: whether there is a column with the shard that each sample is for.
     """
 
-    def __init__(self, sink: Sink, directory: str | None, schema: Any, tmpdir: str | None = None) -> None:
+    def __init__(
+        self, sink: Sink, directory: str | None, schema: Any, tmpdir: str | None = None, into: bool = False
+    ) -> None:
         self._arrow, self._parquet = load_pyarrow("a view")
         arrow = self._arrow
         ranges = arrow.struct([("shard", arrow.string()), ("start", arrow.int64()), ("stop", arrow.int64())])
@@ -98,7 +104,10 @@ class ViewWriter:
             (MORE, arrow.list_(ranges)),
             (FIELDS, arrow.string()),
         ]
-        self._values = list(schema)
+        if into:
+            places.append((INTO, arrow.dictionary(arrow.int32(), arrow.string())))
+        self._into = into
+        self._values = [field for field in schema if not into or field.name != INTO]
         self._schema = arrow.schema([*map(arrow.field, *zip(*places, strict=True)), *self._values])
         self._sink, self._directory, self._tmpdir = sink, directory, tmpdir
         self._parts: list[_Part] = []
@@ -112,11 +121,18 @@ class ViewWriter:
         """The bytes written so far."""
         return sum(part.size for part in self._parts) if self._whole is None else self._whole.size
 
-    def add(self, batch: SampleBatch) -> None:
-        """Add the rows of samples. Raises TarkitError for one that cannot be named by ranges of archives that stay."""
-        begin, count = 0, batch.count
-        while begin < count:
-            end = min(begin + ROWS - len(self._rows.keys), count)
+    def add(self, batch: SampleBatch, begin: int = 0, stop: int | None = None, into: str = "") -> None:
+        """Add the rows of samples [begin, stop) of a batch, by default of all, which are for the shard `into`.
+
+        Raises:
+            TarkitError: a sample cannot be named by ranges of archives that stay.
+        """
+        stop = batch.count if stop is None else stop
+        while begin < stop:
+            end = min(begin + ROWS - len(self._rows.keys), stop)
+            if self._into:
+                names = self._rows.names_into
+                self._rows.into.extend(repeat(names.setdefault(into, len(names)), end - begin))
             if isinstance(batch, TarSample) or (isinstance(batch.source, JoinedSource) and batch.places is None):
                 for sample in islice(batch, begin, end):
                     sample.complete()
@@ -221,19 +237,22 @@ class ViewWriter:
         arrow, count = self._arrow, len(rows.keys)
         columns = [
             self._keys(rows.keys),
-            arrow.DictionaryArray.from_arrays(
-                arrow.Array.from_buffers(arrow.int32(), count, [None, arrow.py_buffer(rows.shards)]),
-                arrow.array(rows.names, arrow.string()),
-            ),
+            self._names_of(rows.shards, rows.names),
             *(
                 arrow.Array.from_buffers(arrow.int64(), count, [None, arrow.py_buffer(numbers)])
                 for numbers in (rows.starts, rows.stops)
             ),
             self._sparse(rows.more, count, self._schema.field(MORE).type),
             self._sparse(rows.fields, count, arrow.string()),
+            *([self._names_of(rows.into, rows.names_into)] if self._into else []),
             *(self._column(field, rows.groups) for field in self._values),
         ]
         return arrow.table(columns, schema=self._schema)
+
+    def _names_of(self, numbers: array[int], names: dict[str, int]) -> Any:
+        arrow = self._arrow
+        indices = arrow.Array.from_buffers(arrow.int32(), len(numbers), [None, arrow.py_buffer(numbers)])
+        return arrow.DictionaryArray.from_arrays(indices, arrow.array(names, arrow.string()))
 
     def _keys(self, keys: list[bytes]) -> Any:
         """Return keys as text. Raises TarkitError for one that is not UTF-8."""
@@ -319,6 +338,29 @@ def _unnamed(source: Source) -> Unsupported:
     return Unsupported(f"{source.name}: a view names ranges of plain archives, and here {changed}", hint)
 
 
+def open_view(output: Output, inputs: Sequence[Location], flow: Flow, into: bool = False) -> ViewWriter:
+    """Open a view of samples of inputs, with the columns of views among these; `into` is that of `ViewWriter`.
+
+    Raises:
+        Usage: the output is to be compressed: Parquet does that itself.
+        TarkitError: two views have columns of one name and different types.
+    """
+    if output.codec is not None:
+        raise Usage(f"{output.location.name}: a view is not compressed again")
+    arrow, _ = load_pyarrow(f"{output.location.name}: a view")
+    schemas = [ViewFile(location).value_schema() for location in inputs if is_view(location)]
+    try:
+        schema = arrow.unify_schemas(schemas) if schemas else arrow.schema([])
+    except arrow.ArrowException as error:
+        raise TarkitError(
+            f"{output.location.name}: two views have columns of one name and different types: {error}"
+        ) from None
+    directory = None
+    if output.location.kind == "path":
+        directory = os.path.realpath(os.path.dirname(output.location.text))
+    return ViewWriter(flow.open(output._replace(format=None), inputs), directory, schema, flow.inputs.tmpdir, into)
+
+
 def write_view(
     data: Chain, output: Output, run: Run, after_sample: Callable[[int], None] | None = None
 ) -> tuple[bytes, bytes]:
@@ -330,26 +372,11 @@ def write_view(
         Usage: the output is to be compressed: Parquet does that itself.
         TarkitError: a sample does not consist of ranges of plain archives, or a row cannot say how it is renamed.
     """
-    if output.codec is not None:
-        raise Usage(f"{output.location.name}: a view is not compressed again")
-    arrow, _ = load_pyarrow(f"{output.location.name}: a view")
-    schemas = [ViewFile(location).value_schema() for location in data.locations if is_view(location)]
-    try:
-        schema = arrow.unify_schemas(schemas) if schemas else arrow.schema([])
-    except arrow.ArrowException as error:
-        raise TarkitError(
-            f"{output.location.name}: two views have columns of one name and different types: {error}"
-        ) from None
     batches, flow = data.batches(run, contents=False, directory=output.directory)
-    directory = None
-    if output.location.kind == "path":
-        directory = os.path.realpath(os.path.dirname(output.location.text))
     first = last = None
     with (
         flow,
-        ViewWriter(
-            flow.open(output._replace(format=None), data.locations), directory, schema, flow.inputs.tmpdir
-        ) as writer,
+        open_view(output, data.locations, flow) as writer,
     ):
         total = total_size(data.locations) if data.permutes else None
         batches = without_strays(batches, run.policy)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
 from itertools import count as counting
@@ -22,12 +23,14 @@ from tarkit.samples.sample import SampleBatch, singly
 from tarkit.shards.series import ShardsPlan
 from tarkit.shards.writer import Shard, ShardsWriter
 from tarkit.sizes import plural
-from tarkit.streams.location import Location, anchored, is_view
+from tarkit.streams.location import Location, anchored
 
 if TYPE_CHECKING:
     from tarkit.pipeline.chain import Chain
+    from tarkit.pipeline.output import Output
     from tarkit.pipeline.run import Run
     from tarkit.pipeline.steps import Flow
+    from tarkit.pipeline.view_writer import ViewWriter
     from tarkit.shards.limits import Even, Remainder
     from tarkit.shards.series import SeriesSpec
 
@@ -38,6 +41,7 @@ class ShardsOutput(ShardsPlan):
 
     Attributes:
         series: the series: one, or one for each part or category.
+        view: the view that gets the samples in place of shards, with the names of these in a column; else None.
         existing: of each series, the existing shards, by number.
         starts: of each series, the number of its first shard.
         place: where a shard is, whatever the present directory becomes.
@@ -47,19 +51,21 @@ class ShardsOutput(ShardsPlan):
     """
 
     series: Sequence[SeriesSpec] = ()
+    view: Output | None = None
     existing: list[list[tuple[int, str]]] = field(init=False)
     starts: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        if is_view(self.output.location) or any(
-            spec.template.text.lower().endswith(".parquet") for spec in self.series
-        ):
-            raise Usage("a series of shards is archives, and a view is one file: cat, sort, shuffle and mix write it")
+        if any(spec.template.text.lower().endswith(".parquet") for spec in self.series):
+            raise Usage("shards are archives, and a view is one file", f"{spell('template')} NAME.view.parquet")
         self.place = anchored()
-        self.existing = [spec.template.existing(self.output.location.options) for spec in self.series]
+        self.existing = [
+            [] if self.view else spec.template.existing(self.output.location.options) for spec in self.series
+        ]
         self.starts = [self._first(shards) for shards in self.existing]
         for spec, start in zip(self.series, self.starts, strict=True):
-            spec.template.name(start)  # raises if there is no such name
+            if spec.template.count != 0:
+                spec.template.name(start)  # raises if there is no such name
 
     def _first(self, existing: list[tuple[int, str]]) -> int:
         if existing and self.options.append:
@@ -91,16 +97,20 @@ class ShardsOutput(ShardsPlan):
             if replaced:
                 raise Usage(f"{location.name} is an input, and has a name that the shards may get")
 
-    def open(self, run: Run, sizes: Iterator[int] | None = None) -> ShardsWriter:
-        """Return the writer of all series; `sizes` are the numbers of samples of the shards, in place of a limit."""
+    def open(self, run: Run, sizes: Iterator[int] | None = None, view: ViewWriter | None = None) -> ShardsWriter:
+        """Return the writer of all series, or of a view of them.
+
+        `sizes` are the numbers of samples of the shards, in place of a limit.
+        """
         starts = zip(self.series, self.starts, strict=True)
         names = [islice(map(spec.template.name, counting(start)), self.limits.shards) for spec, start in starts]
-        return ShardsWriter(run, self, names, sizes, self.place)
+        return ShardsWriter(run, self, names, sizes, self.place, view=view)
 
     def write(self, data: Chain, run: Run) -> ShardsWriter:
         """Write all samples of a dataset; return the writer, which has the shards."""
         self.refuse_inputs(data.locations)
-        batches, flow = data.batches(run, directory=self.output.directory, decode_ahead=True)
+        contents = self.view is None
+        batches, flow = data.batches(run, contents=contents, directory=self.output.directory, decode_ahead=True)
         return self.write_samples(without_strays(check_keys(batches, flow), run.policy), flow)
 
     def write_samples(
@@ -110,9 +120,9 @@ class ShardsOutput(ShardsPlan):
         run, total = flow.run, total_size(flow.inputs.locations)
         before = run.samples
         unwritten = 0  # samples for which there are no more shards
-        with flow:
+        with flow, self._open_view(flow) as view:
             self.refuse_places(run)
-            writer = self.open(run, sizes)
+            writer = self.open(run, sizes, view)
             try:
                 try:
                     for batch in run.watch("writing", batches, lambda: writer.position, total):
@@ -126,6 +136,8 @@ class ShardsOutput(ShardsPlan):
                     writer.stop()
                     raise
                 writer.close(run.samples - before)
+                if view is not None:
+                    view.finish()
             except BaseException as error:
                 writer.abort()
                 self._say_what_stays(error, len(writer.done))
@@ -136,9 +148,17 @@ class ShardsOutput(ShardsPlan):
         run.samples -= writer.left_out
         return writer
 
+    def _open_view(self, flow: Flow) -> AbstractContextManager[ViewWriter | None]:
+        if self.view is None:
+            return nullcontext()
+        from tarkit.pipeline.view_writer import open_view
+
+        return open_view(self.view, flow.inputs.locations, flow, into=True)
+
     def _say_what_stays(self, error: BaseException, done: int) -> None:
         """Add to an error how many shards were complete before it; what commands did with them is not known."""
         commands = self.options.post is not None or self.output.location.kind == "pipe"
+        commands = commands or self.view is not None
         if not done or commands or not isinstance(error, Exception):
             return
         stay = plural(done, "complete shard stays", "complete shards stay")
@@ -203,7 +223,8 @@ def write_equal(
     """
     output.series[0].template.name(output.starts[0] + shards - 1)  # raises if there is no such name
     output.refuse_inputs(data.locations)
-    batches, flow = data.batches(run, directory=output.output.directory, spool=True)
+    contents = output.view is None
+    batches, flow = data.batches(run, contents=contents, directory=output.output.directory, spool=True)
     with flow:
         batches = without_strays(check_keys(batches, flow), run.policy)
         if even == "count":

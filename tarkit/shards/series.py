@@ -48,6 +48,7 @@ class ShardsPlan:
         assign: the number of the series that a sample goes to, None for none; without it there is one series.
         options: how they are written.
         digest: whether checksums are made.
+        name_of: the name of the shard of a sample, in place of limits; the samples of each shard come together.
     """
 
     output: Output
@@ -55,6 +56,7 @@ class ShardsPlan:
     assign: Assign | None = None
     options: SeriesOptions = field(default_factory=SeriesOptions)
     digest: bool = False
+    name_of: Callable[[TarSample], str] | None = None
 
 
 def check_series(run: Run, output: Output, series: Sequence[SeriesSpec], inputs: int, option: str) -> None:

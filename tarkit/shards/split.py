@@ -11,7 +11,8 @@ from tarkit.errors import Usage, show, spell
 from tarkit.options import row
 from tarkit.pipeline.output import Output, archives_output
 from tarkit.pipeline.rows import COMPRESS, FSYNC
-from tarkit.pipeline.template import SPLIT_NAME, ShardTemplate, parse_template
+from tarkit.pipeline.template import SPLIT_NAME, ShardTemplate, parse_template, refuse_template
+from tarkit.pipeline.view_rows import INTO
 from tarkit.shards.limits import DEFAULT_SIZE, Even, Limits, Remainder, SizeRule, no_limit, parse_size
 from tarkit.shards.output import ShardsOutput, write_equal
 from tarkit.shards.rows import (
@@ -34,7 +35,7 @@ from tarkit.shards.writer import ShardsWriter, write_manifest
 from tarkit.sizes import plural
 from tarkit.stores.store import parse_options
 from tarkit.streams.codecs.registry import CODECS, ZIP
-from tarkit.streams.location import Location
+from tarkit.streams.location import Location, is_view, parse_output
 from tarkit.streams.text import check_created, create_file
 
 if TYPE_CHECKING:
@@ -59,6 +60,13 @@ class SplitOptions(SeriesOptions):
     template: str | os.PathLike[str] | None = template_row(SPLIT_NAME)
     compress: str | None = COMPRESS
     fsync: bool = FSYNC
+    names: str | None = row(
+        "Output",
+        "--names",
+        metavar="TEMPLATE",
+        help="Names of the shards, if -o names a view.",
+        more=f"-o NAME.view.parquet writes no shard, but a view with the shard of each sample in the column {INTO}.",
+    )
     append: bool = row("Output", "--append", default=False, help="Continue the numbers of existing shards.")
     force: bool = FORCE
     post: str | None = post_row("--post", "-p")
@@ -97,6 +105,14 @@ class SplitOptions(SeriesOptions):
     )
     start: int | None = row(
         "Shards", "--start", at_least=0, metavar="N", help="Number of the first shard.  [default: 0]"
+    )
+    by: str | None = row(
+        "Shards",
+        "--by",
+        metavar="COLUMN",
+        complete="values",
+        help=f"Shards by a column of a view: {INTO}.",
+        more="It has the names of the shards, below the directory that -o names; -o NAME.view.parquet makes one.",
     )
     map: str | os.PathLike[str] | Mapping[str, Sequence[str]] | None = MAP
     map_sep: str | None = MAP_SEP
@@ -137,9 +153,11 @@ class SplitOptions(SeriesOptions):
         if self.size is not None and not isinstance(self.size, str):
             check_at_least(1, size=self.size)
         self.storage = parse_options(self.storage_options)
+        self.view = self._parse_view()
         self.categories = MapOptions(self.map, self.map_sep, self.unmatched)
         self._check_series()
         self._check_equal()
+        self._check_names()
         if self.append and self.force:
             raise Usage(f"{spell('append')} keeps what is there, {spell('force')} replaces it: choose one")
         if self.append and self.start is not None:
@@ -170,6 +188,27 @@ class SplitOptions(SeriesOptions):
             message = spell("max_shards") if self.max_shards else message
             raise Usage(f"{message} cannot be used with {self.series_option}: it needs one series of shards")
 
+    def _parse_view(self) -> Output | None:
+        """Return the view that is the output, if there is one; then `template` has the names of the shards."""
+        if self.template is None or not is_view(parse_output(os.fspath(self.template), self.storage)):
+            if self.names is not None:
+                raise Usage(f"{spell('names')} requires a view", f"{spell('template')} NAME.view.parquet")
+            return None
+        name, self.template = os.fspath(self.template), self.names
+        refuse_template(name, f"a view is one file, and the names of its shards are those of {spell('names')}")
+        for option in ("append", "force", "post", "manifest", "compress", "by"):
+            if getattr(self, option):
+                raise Usage(f"{spell(option)} cannot be used with a view: it is one file, and has no shards")
+        return Output.from_argument(name, None, self.fsync, options=self.storage)
+
+    def _check_names(self) -> None:
+        """Raise Usage for options that do not go with names of shards in a column."""
+        limits = ("count", "size", "shards", "max_shards", "start", "append", "map", "parts")
+        if self.by is not None and (given := next((name for name in limits if getattr(self, name)), None)):
+            raise Usage(f"{spell('by')} cannot be used with {spell(given)}: the column says what is in which shard")
+        if self.view is not None and self.map is not None and self.names is not None:
+            raise Usage(f"{spell('names')} cannot be used with {spell('map')}, which has the names of shards")
+
     @property
     def equal(self) -> bool:
         """Whether equal shards are requested."""
@@ -185,7 +224,7 @@ class SplitOptions(SeriesOptions):
     @property
     def limited(self) -> bool:
         """Whether a size or number of shards is given."""
-        return self.equal or not (self.count is None and self.size is None)
+        return self.equal or self.by is not None or not (self.count is None and self.size is None)
 
     def _parse_limits(self) -> Limits:
         size = self.size if self.limited else DEFAULT_SIZE
@@ -205,6 +244,8 @@ class SplitOptions(SeriesOptions):
     @property
     def repair(self) -> str:
         """What to do about existing shards."""
+        if self.by is not None:
+            return super().repair
         return f"{super().repair}; {spell('append')} keeps them, and appends all inputs after them"
 
     def count_shards(self, template: ShardTemplate) -> int:
@@ -222,19 +263,21 @@ class SplitOptions(SeriesOptions):
             Usage: a file would have two roles.
             TarkitError: there are shards of these names, a directory is missing, or a map is invalid.
         """
-        target, series, assign = self._plan(run)
+        target, series, assign = self._plan(run, inputs)
         if self.series_option:
             check_series(run, target, series, len(inputs), self.series_option)
         run.refuse(inputs, self.manifest)
         run.reserve(self.manifest, "the manifest")
         check_created(self.manifest, self.storage)
-        output = ShardsOutput(target, self.limits, assign, self, digest, series)
+        output = ShardsOutput(target, self.limits, assign, self, digest, series=series, view=self.view)
         if self.manifest is not None and target.location.kind not in ("path", "url"):
             raise Usage(f"{spell('manifest')} needs shards that are files or objects")
         output.refuse_places(run)
         return output
 
-    def _plan(self, run: Run) -> SplitTargets:
+    def _plan(self, run: Run, inputs: Sequence[Location]) -> SplitTargets:
+        if self.by is not None:
+            return self._plan_column(self.by, inputs)
         if self.map is not None:
             return self._plan_categories(run)
         default = f"{PART}-%06d.tar" if self.shares else SPLIT_NAME
@@ -253,7 +296,7 @@ class SplitOptions(SeriesOptions):
             raise Usage(f"a command for several parts must contain {PART}")
         hint = f"{PART} is the name of the part"
         series = part_series(self.shares, template, lambda text: parse_template(text, hint))
-        if PART not in template:
+        if PART not in template and self.view is None:
             more = f" and {len(series) - 9} more" if len(series) > 9 else ""
             run.tell(f"writes {', '.join(spec.template.text for spec in series[:9])}{more}")
         if self.stratify is not None:
@@ -263,15 +306,27 @@ class SplitOptions(SeriesOptions):
             group = FieldValue(self.group_field, run.policy)
         return series, ByHash(self.shares, "" if self.seed is None else str(self.seed), group)
 
-    def _plan_categories(self, run: Run) -> SplitTargets:
-        from tarkit.shards.partition import ByMap
+    def _plan_column(self, column: str, inputs: Sequence[Location]) -> SplitTargets:
+        from tarkit.shards.into import read_names
 
+        directory = self._directory(spell("by"), "the column")
+        names = read_names(inputs, column, directory.removeprefix("file:"))
+        return self._output(directory + SPLIT_NAME), [SeriesSpec("", names)], None
+
+    def _directory(self, option: str, names: str) -> str:
+        """Return the directory that the output is, with a slash at its end; empty for the present one."""
         directory = os.fspath(self.template or "")
         if directory and not directory.endswith("/"):
             if directory != "-" and not os.path.isdir(directory):
-                message = f"with {spell('map')}, {spell('template')} is a directory: the map has the names of shards"
+                message = f"with {option}, {spell('template')} is a directory: {names} has the names of shards"
                 raise Usage(message, f"{spell('template')} '{directory}/'")
             directory += "/" * (directory != "-")
+        return directory
+
+    def _plan_categories(self, run: Run) -> SplitTargets:
+        from tarkit.shards.partition import ByMap
+
+        directory = self._directory(spell("map"), "the map")
         output = self._output(directory + SPLIT_NAME if directory != "-" else directory)
         if output.location.kind != "path":
             raise Usage(f"{spell('map')} requires shards that are files")
@@ -301,13 +356,25 @@ def write_split(data: Chain, run: Run, options: SplitOptions, digest: bool = Tru
         shards = options.count_shards(output.series[0].template)
         writer = write_equal(data, output, run, shards, options.even, options.remainder)
     else:
-        writer = output.write(data, run)
+        writer = output.write(_by_name(data, output, options), run)
     if options.manifest is not None:
         with create_file(output.place(options.manifest), options=options.storage) as sink:
             write_manifest(sink, writer.done)
     if output.assign is not None:
         _report_series(run, output, writer)
     return writer
+
+
+def _by_name(data: Chain, output: ShardsOutput, options: SplitOptions) -> Chain:
+    """Return the samples of shards that a column names, those of each shard together; all others as they are."""
+    if options.by is None:
+        return data
+    from tarkit.shards.into import ShardNames, ShardOrder, name_of
+
+    names = output.series[0].template
+    assert isinstance(names, ShardNames)
+    output.name_of = name_of(options.by, names.directory)
+    return data if names.together else data.then(ShardOrder(names, output.name_of))
 
 
 def _report_series(run: Run, output: ShardsOutput, writer: ShardsWriter) -> None:

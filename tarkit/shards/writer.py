@@ -15,6 +15,7 @@ from weakref import proxy
 from tarkit.errors import CommandFailed, TarkitError, show
 from tarkit.pipeline.stages import stays_apart
 from tarkit.samples.sample import SampleBatch, TarSample
+from tarkit.shards.listed import ListedShard
 from tarkit.signals import uninterrupted
 from tarkit.sizes import plural
 from tarkit.streams.command import call
@@ -28,6 +29,7 @@ from tarkit.threads import codec_threads
 
 if TYPE_CHECKING:
     from tarkit.pipeline.run import Run
+    from tarkit.pipeline.view_writer import ViewWriter
     from tarkit.shards.limits import Limits
     from tarkit.shards.series import ShardsPlan
     from tarkit.streams.background_uploads import BackgroundUploads
@@ -71,6 +73,13 @@ class _OpenShard:
     size: int = 0
     why: str = ""
 
+    def take(self, batch: SampleBatch, begin: int, end: int) -> None:
+        """Write samples [begin, end) of a batch, or list them."""
+        if isinstance(self.writer, ListedShard):
+            self.writer.take(batch, begin, end)
+        else:
+            batch.write(self.writer, begin, end)
+
 
 class ShardsWriter:
     """Write samples to numbered shards of one series or several, none of which is empty.
@@ -83,6 +92,7 @@ class ShardsWriter:
         sizes: the number of samples of each shard of one series, in place of a count in the limits.
         place: where a shard is, by its name.
         complete: called with each complete shard and the reason why it closed, in place of a note.
+        view: the view that has the samples of the shards, in place of shards.
 
     Attributes:
         series: the writer of each series.
@@ -97,13 +107,15 @@ class ShardsWriter:
         sizes: Iterator[int] | None = None,
         place: Callable[[str], str] = str,
         complete: Callable[[Shard, str], None] | None = None,
+        view: ViewWriter | None = None,
     ) -> None:
         alone = len(names) == 1
         self.plan, self.sizes, self.place = plan, sizes, place
         # several series have a thread each; a command may make room for a shard
         self.overlaps = alone and plan.options.post is None
         self.uploads: BackgroundUploads | None = None
-        if plan.output.location.kind == "url":
+        self._view = view
+        if plan.output.location.kind == "url" and view is None:
             from tarkit.streams.background_uploads import BackgroundUploads
 
             self.uploads = BackgroundUploads(plan.options.force, run.warn)
@@ -113,6 +125,10 @@ class ShardsWriter:
         # several series have an open shard each, with a codec each
         self._output = plan.output._replace(threads=codec_threads() if alone else 1)
         self._names: set[str] = set()
+        self._name = ""  # of the shard that takes samples, if samples name it
+        if plan.name_of is not None:
+            writer = proxy(self)
+            names = [iter(lambda: writer._name, None)]
         # in no cycle with it, so that what `complete` refers to is freed with it
         self.series = [_Series(proxy(self), names_of_one) for names_of_one in names]
 
@@ -135,10 +151,22 @@ class ShardsWriter:
         """Write samples to their series; return how many are left when all shards that there may be are full."""
         if self.uploads is not None:
             self.uploads.report()
+        if self.plan.name_of is not None:
+            return self._add_named(batch, self.plan.name_of)
         if self.plan.assign is None:
             return self.series[0].add(batch)
         samples = list(batch)
         return next((len(samples) - number for number, sample in enumerate(samples) if self._place(sample)), 0)
+
+    def _add_named(self, batch: SampleBatch, name_of: Callable[[TarSample], str]) -> int:
+        """Write samples to the shards of these names, those of each of which follow each other; return 0."""
+        names = list(map(name_of, batch))
+        for part, name in [(batch, names[0])] if len(set(names)) == 1 else zip(batch, names, strict=True):
+            if name != self._name:
+                self.series[0].end()
+                self._name = name
+            self.series[0].add(part)
+        return 0
 
     def _place(self, sample: TarSample) -> int:
         """Write a sample to the series that `assign` names; return 1 when all shards that there may be are full."""
@@ -169,6 +197,8 @@ class ShardsWriter:
         if name in self._names:
             raise TarkitError(f"{show(name)} would be written twice: two templates have this name")
         self._names.add(name)
+        if self._view is not None:
+            return ListedShard(name, self._view)
         path = parse_output(self.place(name)).text
         return EntryWriter(self._output.open_named(path, fresh=not self.plan.options.force))
 
@@ -275,7 +305,7 @@ class _Series:
                         return 1
                     shard = moved
                 else:
-                    batch.write(shard.writer, begin, end)
+                    shard.take(batch, begin, end)
                 if self._content:
                     # the content of a sample that was being read is known now
                     shard.content += batch.content if isinstance(batch, TarSample) else contents[end - 1] - before
@@ -347,6 +377,8 @@ class _Series:
 
     def _takes_unfinished(self, shard: _OpenShard) -> bool:
         """Return whether a sample may be written before its end is known: if it is too long it has to be moved."""
+        if isinstance(shard.writer, ListedShard):
+            return False
         return shard.limits.longest is None or not shard.samples or isinstance(shard.writer.sink, FileSink)
 
     def _write_unfinished(self, shard: _OpenShard, sample: TarSample) -> _OpenShard | None:
