@@ -13,21 +13,24 @@ from typing import TYPE_CHECKING, Any
 from tarkit.arguments import split_names
 from tarkit.checking.across import Against, Manifest, SetCheck, Unique, joined, mixed, read_manifest
 from tarkit.checking.compare import Sameness
+from tarkit.checking.decode import parse_decoded, unused_words
 from tarkit.checking.findings import FINDINGS, Finding, ShardReport
-from tarkit.checking.fix import Fix
-from tarkit.checking.shard import Item, OptionalChecks, check_shard
+from tarkit.checking.fix import Fix, rejects_output
+from tarkit.checking.shard import Item, OptionalChecks, Rejected
 from tarkit.checking.targets import TARGETS, Target
+from tarkit.checking.view import check_shard
 from tarkit.errors import Usage, spell
 from tarkit.options import Options, row
 from tarkit.pipeline.chain import locate, refuse_twice
-from tarkit.pipeline.output import total_size
+from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.rows import processes_row
 from tarkit.pipeline.run import Run
 from tarkit.problems import PROBLEMS
 from tarkit.samples.keys import read_table_keys
 from tarkit.sizes import plural
 from tarkit.stores.store import StoreOptions, parse_options
-from tarkit.streams.location import Location
+from tarkit.streams.location import Location, is_view
+from tarkit.tar.writer import EntryWriter
 
 if TYPE_CHECKING:
     from tarkit.pipeline.chain import Input
@@ -62,6 +65,15 @@ class Report:
         return [shard.shard for shard in self.shards if shard.bad]
 
     @property
+    def decoded(self) -> dict[str, int] | None:
+        """The number of contents that were decoded, by field; None without `decode`."""
+        counts = [shard.decoded for shard in self.shards if shard.decoded is not None]
+        total = Counter[str]()
+        for count in counts:
+            total.update(count)
+        return dict(total) if counts else None
+
+    @property
     def samples(self) -> int:
         """The number of samples in all shards."""
         return sum(shard.samples for shard in self.shards)
@@ -81,6 +93,7 @@ def check(
     against: str | None = None,
     manifest: str | None = None,
     target: Target | None = None,
+    decode: str | Iterable[str] | None = None,
     same_as: Input | Iterable[Input] | None = None,
     fix: str | None = None,
     rejects: str | None = None,
@@ -99,9 +112,10 @@ def check(
         against: a file with keys, one a line or in its column `__key__`, that are compared with those of the shards.
         manifest: a file as `split --manifest` writes it, to compare the shards with.
         target: a reader whose rules are applied: `"webdataset"`, `"dali"`, `"hf"` and others.
+        decode: fields whose content is decoded, such as `"jpg json png:mask"`; `"all"` for all with a decoder.
         same_as: other shards that are to hold the same samples, in any order. It goes with no other check.
         fix: write a clean copy: to a file, a directory, or a copy of each to `"clean-%06d.tar"`.
-        rejects: write samples that the clean copy leaves out to this archive.
+        rejects: write samples that the clean copy leaves out to this archive; without `fix` those with bad content.
         allow, strict: names of problems that are notes; whether notes are errors.
         processes: how many shards are read at a time; 0 is one per CPU.
 
@@ -121,6 +135,7 @@ class CheckOptions(Options):
 
     Attributes:
         allowed: the problems that are notes.
+        decoded: the fields whose content is decoded; None for none.
         json, list_bad: the format that the command prints.
     """
 
@@ -136,7 +151,12 @@ class CheckOptions(Options):
         "'out-%06d.tar'. No file is replaced.",
     )
     rejects: str | None = row(
-        "Output", "--rejects", metavar="FILE", role="output", help="Write what --fix leaves out to this archive."
+        "Output",
+        "--rejects",
+        metavar="FILE",
+        role="output",
+        help="Write what --fix leaves out to this archive.",
+        more="Without --fix it has the samples with content that --decode finds bad.",
     )
     unique: bool = row("Checks", "--unique", default=False, help="Require that no key is in two shards.")
     require: str | Iterable[str] = row(
@@ -173,6 +193,16 @@ class CheckOptions(Options):
         help=f"Problems for {', '.join(TARGETS)}.",
         more="Find what this reader would refuse or misread.",
     )
+    decode: str | Iterable[str] | None = row(
+        "Checks",
+        "--decode",
+        complete="fields",
+        many=True,
+        metavar="FIELDS",
+        help="Decode these fields: 'jpg json png:mask'.",
+        more="Content that is cut, damaged or of another kind is bad. png:mask decodes the field mask as png; all "
+        "decodes all fields that have a decoder.",
+    )
     same_as: Any = row(
         "Checks",
         "--same-as",
@@ -202,12 +232,13 @@ class CheckOptions(Options):
             raise Usage(f"{spell('allow', name)}: unknown problem; the problems are: {problems}")
         if self.json and self.list_bad:
             raise Usage(f"{spell('json')} and {spell('list_bad')}: choose one")
-        if self.rejects is not None and self.fix is None:
-            raise Usage(f"{spell('rejects')} requires {spell('fix')}")
+        self.decoded = None if self.decode is None else parse_decoded(" ".join(self.decode))
+        if self.rejects is not None and self.fix is None and self.decoded is None:
+            raise Usage(f"{spell('rejects')} requires {spell('fix')} or {spell('decode')}")
         if self.fix is not None and self.processes > 1:
             raise Usage(f"{spell('fix')} cannot be used with {spell('processes')}: it reads one input at a time")
         if self.same_as:
-            for name in ("unique", "require", "against", "manifest", "target", "fix", "list_bad"):
+            for name in ("unique", "require", "against", "manifest", "target", "decode", "fix", "list_bad"):
                 if getattr(self, name):
                     raise Usage(f"{spell('same_as')} cannot be used with {spell(name)}")
 
@@ -249,6 +280,15 @@ class ShardsCheck:
             self.fix = Fix(
                 run, locations, options.fix, options.rejects, together=self._unique, allowed=allowed, options=storage
             )
+        self._rejects: Output | None = None
+        if options.fix is None and options.rejects is not None:
+            self._rejects = rejects_output(run, locations, options.rejects, storage)
+        if options.decoded is not None:
+            options.decoded.load()
+        for name in ("fix", "target"):
+            if getattr(options, name) is not None and (view := next(filter(is_view, locations), None)) is not None:
+                message = f"{view.name}: {spell(name)} needs archives, and this is a view"
+                raise Usage(message, f"tarkit cat {view.name} -o NAME.tar makes an archive")
         tmpdir = run.scratch(None if self.fix is None else self.fix.output.directory)
         self.sameness: Sameness | None = None
         if others is not None:
@@ -259,7 +299,15 @@ class ShardsCheck:
             return
         fields = tuple(tuple(os.fsencode(name).lower() for name in word.split("|")) for word in options.require)
         keys, digest = self._unique or options.against is not None, options.manifest is not None
-        self._checks = OptionalChecks(fields, options.target, keys, digest=digest, tmpdir=tmpdir)
+        self._checks = OptionalChecks(
+            fields,
+            options.target,
+            keys,
+            digest=digest,
+            decode=options.decoded,
+            rejects=self._rejects is not None,
+            tmpdir=tmpdir,
+        )
 
     def collect(self) -> Report:
         """Check, and return the report with all findings."""
@@ -302,14 +350,20 @@ class ShardsCheck:
         with ExitStack() as stack:
             if self.fix is not None:
                 self.fix.start(stack, len(self.locations))
+            rejects = None if self._rejects is None else stack.enter_context(EntryWriter(self._rejects.open()))
             for index, item in run.draw(
                 "", self._items(), lambda: run.bytes, lambda: run.samples, total_size(self.locations)
             ):
                 if isinstance(item, (Finding, ShardReport)):
                     yield item
+                elif isinstance(item, Rejected) and rejects is not None:
+                    rejects.raw((item.data,), len(item.data))
                 for check in checks:
                     yield from check.add(index, self.locations[index], item)
-        for findings in (joined(shards), mixed(shards), *(check.findings(shards) for check in checks)):
+        last = [check.findings(shards) for check in checks]
+        if options.decoded is not None and run.samples:
+            last.append(unused_words(options.decoded, self.report.decoded or {}))
+        for findings in (joined(shards), mixed(shards), *last):
             yield from findings
 
     def _items(self) -> Iterator[tuple[int, Item]]:
@@ -339,7 +393,7 @@ class ShardsCheck:
                 elif isinstance(item, ShardReport):
                     reports[side].append(item)
                     yield item
-                else:
+                elif not isinstance(item, Rejected):
                     sameness.add(side, index, item)
         if all(report.readable for report in self.report.shards):
             self.report.same = None if self.failed else sameness.same  # after damage there is no verdict

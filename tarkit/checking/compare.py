@@ -76,7 +76,8 @@ class Sameness:
         if not self.same:
             sets = (first, second)
             for (side, index, offset), _, name, key, detail in in_runs(self._different(sets)):
-                yield Finding(name, sets[side][index].shard, offset, key, detail)
+                report = sets[side][index]
+                yield Finding(name, report.shard, offset if report.located else None, key, detail)
 
     def _different(self, sets: Sets) -> Iterator[Different]:
         for key, values in self._samples.groups():
@@ -116,11 +117,9 @@ def _compared(
     for one, other in zip(first, second, strict=False):
         side, index, start = _place(one)
         difference = _difference(fields_of(one[_PLACE.size :]), fields_of(other[_PLACE.size :]))
-        yield (
-            _place(other),
-            "changed-sample",
-            f"{show(key)} {difference}, compared with {sets[side][index].shard} at {start}",
-        )
+        report = sets[side][index]
+        where = f"{report.shard} at {start}" if report.located else report.shard
+        yield _place(other), "changed-sample", f"{show(key)} {difference}, compared with {where}"
     for value in first[len(second) :]:
         yield _place(value), "missing-sample", f"{_named(key, value)} is not in {names[1]}"
     for value in second[len(first) :]:

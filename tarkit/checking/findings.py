@@ -24,6 +24,20 @@ FINDINGS: dict[str, ProblemKind] = {
     "reader-refuses": ProblemKind("error", "the reader of --target raises an error", "", ""),
     "reader-misreads": ProblemKind("error", "the reader of --target returns other data than the archive has", "", ""),
     "reader-unchecked": ProblemKind("note", "the reader of --target decodes contents that check does not read", "", ""),
+    "bad-content": ProblemKind(
+        "error",
+        "the content of a field of --decode cannot be decoded, or not all of it: it is cut, damaged, or of another kind"
+        " than its name says",
+        "",
+        "",
+        "fetch the shard again, or pack the files again; --fix leaves such samples to --rejects",
+    ),
+    "unchecked-content": ProblemKind(
+        "error",
+        "a field of --decode is too large to be decoded; a note for links, and for fields without a decoder",
+        "",
+        "",
+    ),
     "form-variant": ProblemKind(
         "note",
         "two keys or two fields differ only in their Unicode normal form (NFC, NFD), as names from macOS can",
@@ -122,8 +136,10 @@ class ShardReport:
         size: the length of its archive, decompressed, in bytes.
         first, last: its first and its last key.
         stored, sha256: length in bytes and hash of the file, if requested.
+        located: its samples have offsets in it; those of a view have not.
         readable: it could be opened and read.
         fields: the most frequent set of fields, in lower case, and the number of its samples.
+        decoded: the number of contents that were decoded, by field; None without `--decode`.
         problems, notes: the number of findings by name.
         strict: whether notes make it bad.
     """
@@ -136,8 +152,10 @@ class ShardReport:
     last: bytes | None = None
     stored: int | None = None
     sha256: str | None = None
+    located: bool = True
     readable: bool = True
     fields: dict[frozenset[bytes], int] = field(default_factory=dict)
+    decoded: Counter[str] | None = None
     problems: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
     strict: bool = False
@@ -167,4 +185,5 @@ class ShardReport:
             "bytes": self.size,
             "problems": dict(self.problems),
             "notes": dict(self.notes),
+            **({} if self.decoded is None else {"decoded": dict(self.decoded)}),
         }

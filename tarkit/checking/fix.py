@@ -8,11 +8,11 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from tarkit.checking.findings import ShardReport
+from tarkit.checking.findings import Finding, ShardReport
 from tarkit.checking.salvage import NUMBERS, Salvage, Tally, sums, write_clean
 from tarkit.checking.shard import Item, OptionalChecks, check_source
 from tarkit.errors import TarkitError, Usage, spell
-from tarkit.pipeline.output import archive_output, archives_output, refuse_overwrite, status_of
+from tarkit.pipeline.output import Output, archive_output, archives_output, refuse_overwrite, status_of
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import parse_template, refuse_template
 from tarkit.samples.dataset import open_source
@@ -72,10 +72,7 @@ class Fix:
                 raise TarkitError(f"{name}: file exists", f"{spell('fix')} replaces no file: remove it first")
             refuse_overwrite(status_of(name), locations)
             run.reserve(name, "the clean copy")
-        self.rejects = None if rejects is None else archive_output(rejects, None, options=options)
-        if self.rejects is not None and self.rejects.location.kind == "path":
-            refuse_overwrite(status_of(self.rejects.location.text), locations)
-            run.reserve(self.rejects.location.text, "the file of rejects")
+        self.rejects = None if rejects is None else rejects_output(run, locations, rejects, options)
         self.tallies: list[Tally] = []
         self._plans: list[tuple[Salvage, Tally]] = []
         self._unread = False  # an input, or all of it
@@ -92,11 +89,15 @@ class Fix:
                 source = self._spooled = spooled(source, self._spooled)
             return source
 
+        bad: set[int] = set()  # offsets of entries
+
         def read(source: Source) -> None:
             tally = Tally(location.name, self.output.location.name if self.names is None else self.names[index])
-            self._plans.append((Salvage(source, self.allowed), tally))
+            self._plans.append((Salvage(source, self.allowed, bad), tally))
 
         for item in check_source(location, index, checks, opened, read):
+            if isinstance(item, Finding) and item.name == "bad-content" and item.name not in self.allowed:
+                bad.add(item.offset or 0)
             self._unread = self._unread or (isinstance(item, ShardReport) and not item.readable)
             yield item
 
@@ -185,6 +186,15 @@ class Fix:
         """Return whether all samples are in the copies, after problems of the names `problems`."""
         unknown = any(name in problems and name not in self.allowed for name in _NOT_REPAIRED)
         return not self._unread and not unknown and all(tally.whole for tally in self.tallies)
+
+
+def rejects_output(run: Run, locations: Sequence[Location], word: str, options: StoreOptions | None) -> Output:
+    """Return the archive for samples that are left out, and reserve it. Raises Usage if it is an input."""
+    output = archive_output(word, None, options=options)
+    if output.location.kind == "path":
+        refuse_overwrite(status_of(output.location.text), locations)
+        run.reserve(output.location.text, "the file of rejects")
+    return output
 
 
 def _copy_names(word: str, locations: Sequence[Location]) -> list[str] | None:

@@ -7,7 +7,7 @@
   none.
 - The parts of a scattered sample are gathered at the first part. An entry with a name that its sample already has
   belongs to another sample of that key: it goes to the first of the samples KEY~2, KEY~3 ... without this name.
-- A sample with an unsafe name, or with a hard link out of the sample, is left out.
+- A sample with an unsafe name, a hard link out of the sample, or content that cannot be decoded is left out.
 - Entries without a key are dropped. So is a global PAX header of times and owners only; any other one applies to the
   entries that follow, and these are left out.
 
@@ -94,6 +94,7 @@ class Salvage:
     Args:
         source: the archive; it must be seekable.
         allowed: problems that are kept as they are.
+        bad: the offsets of entries with bad content.
 
     Attributes:
         keys: the parts of each sample, by key.
@@ -105,7 +106,7 @@ class Salvage:
         cut: the archive ends early; the rest of its content is unknown.
     """
 
-    def __init__(self, source: Source, allowed: Container[str] = ()) -> None:
+    def __init__(self, source: Source, allowed: Container[str] = (), bad: Container[int] = ()) -> None:
         self.source = source
         self.keys: dict[bytes, list[SamplePart]] = {}
         self.keyless: list[Entry] = []
@@ -114,6 +115,7 @@ class Salvage:
         self.entries = self.unread = 0
         self.cut = False
         self._allowed = allowed
+        self._bad_entries = bad
         self._survey = Survey(source)
         self._key: bytes | None = None
         self._part: SamplePart | None = None  # the last part of the sample of that key
@@ -185,6 +187,8 @@ class Salvage:
         part.stop = stop
         if (not plain or block.SLASH in key or self._survey.special) and not all(is_safe(name) for name, *_ in raw):
             self.bad.setdefault((key, self._archive), "unsafe-name")
+        if self._bad_entries and any(entry[1] in self._bad_entries for entry in raw):
+            self.bad.setdefault((key, self._archive), "bad-content")
 
     def _with_key(self, raw: list[Raw]) -> list[Raw]:
         keyed: list[Raw] = []

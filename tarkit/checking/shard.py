@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from struct import Struct
+from typing import NamedTuple
 
+from tarkit.checking.decode import ContentCheck, DecodedFields
 from tarkit.checking.digest import ContentHash
 from tarkit.checking.fieldsets import LISTED, FieldSet, FieldSets
 from tarkit.checking.findings import GATHERS, GLOBAL_REPAIR, Finding, ShardReport
 from tarkit.checking.survey import Damage, Survey
 from tarkit.checking.targets import ReaderRules, has_times, read_as
-from tarkit.errors import Problem, TarkitError, Usage, show
-from tarkit.pipeline.view_reader import ViewReader
-from tarkit.problems import PROBLEMS, Action, Policy
+from tarkit.errors import MissingLibrary, TarkitError, Usage, show
+from tarkit.problems import PROBLEMS
 from tarkit.samples.checks import (
     GLOBAL,
     describe_duplicate,
@@ -25,13 +26,15 @@ from tarkit.samples.checks import (
     scattered_hint,
     sets_attributes,
 )
-from tarkit.samples.dataset import InputReader, open_source
+from tarkit.samples.dataset import open_source
 from tarkit.samples.names import composed, form_words
-from tarkit.samples.sample import KEYLESS, Recent, is_safe, key_of, singly
+from tarkit.samples.sample import KEYLESS, Recent, is_safe, key_of
 from tarkit.sizes import plural
 from tarkit.spill.multimap import Multimap
-from tarkit.streams.location import Location, is_view
-from tarkit.streams.source import Source
+from tarkit.streams.copy import CHUNK
+from tarkit.streams.location import Location
+from tarkit.streams.ranges import spooled
+from tarkit.streams.source import Source, StreamSource
 from tarkit.streams.text import sum_file
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
@@ -39,7 +42,15 @@ from tarkit.tar.reader import Entry, Raw
 BATCH = 1000  # samples that are yielded together
 
 CheckedSample = tuple[bytes, int, bytes]  # key, offset and, if requested, the encoded hashes of the contents
-Item = Finding | list[CheckedSample] | ShardReport
+
+
+class Rejected(NamedTuple):
+    """Bytes of a sample with bad content, which follow each other."""
+
+    data: bytes
+
+
+Item = Finding | list[CheckedSample] | Rejected | ShardReport
 
 _PLACE = Struct("<QH")  # the offset of a sample and the number of its set of fields
 _OFFSET = Struct("<Q")
@@ -55,6 +66,8 @@ class OptionalChecks:
         keys: yield the key and the offset of every sample.
         contents: yield every sample with the hashes of its entries, and search for damage only.
         digest: compute length and sha256 of the file.
+        decode: the fields whose content is decoded.
+        rejects: yield the samples with bad content.
         tmpdir: the directory of temporary files.
     """
 
@@ -63,6 +76,8 @@ class OptionalChecks:
     keys: bool = False
     contents: bool = False
     digest: bool = False
+    decode: DecodedFields | None = None
+    rejects: bool = False
     tmpdir: str | None = None
 
 
@@ -75,7 +90,8 @@ class ShardCheck:
         self.report = ShardReport(source.name)
         self._target = target
         self._contents = ContentHash(source) if checks.contents else None
-        self._reads_each = not source.seekable or target is not None or checks.contents
+        self._decode = None if checks.decode is None else ContentCheck(source.name, checks.decode)
+        self._reads_each = not source.seekable or target is not None or checks.contents or self._decode is not None
         self._survey = Survey(source, on_entry=self._read_entry if self._reads_each else None)
         self._sets = FieldSets(source.name)
         self._keys = Multimap(checks.tmpdir)
@@ -83,6 +99,8 @@ class ShardCheck:
         self._findings: list[Finding] = []
         self._batch: list[CheckedSample] = []
         self._keyless = Recent()  # names of entries without a key
+        self._bad: set[int] = set()  # the offsets of entries with bad content, of samples that are not complete yet
+        self._rejected: list[Entry] = []
         self._damaged = False
         self._directories = 0
         self._directory: Entry | None = None  # the first
@@ -104,6 +122,9 @@ class ShardCheck:
                 one, many = "entry is a directory, which is no field", "entries are directories, which are no fields"
                 detail = f"{plural(self._directories, one, many)}; the first is {first}"
                 self._note("stray-entry", self._directory.start, None, detail, count=self._directories)
+            if self._decode is not None:
+                self._findings += self._decode.notes()
+                self.report.decoded = self._decode.decoded
             if (odd := self._survey.odd_end) is not None:
                 self._note("odd-end", self._survey.marker or 0, None, odd)
         if self._target is not None:
@@ -127,6 +148,9 @@ class ShardCheck:
                 if self._batch:
                     yield self._batch
                     self._batch = []
+            if self._rejected:
+                yield from rejected(self.source, self._rejected)
+                self._rejected = []
 
     def _check(self, key: bytes | None, entries: list[Raw], plain: bool) -> None:
         report, everything = self.report, entries
@@ -140,6 +164,9 @@ class ShardCheck:
                     entries.append(entry)
         if key is not None:
             length, start = len(key) + 1, entries[0][1]
+            if self._bad and not self._bad.isdisjoint(starts := {entry[1] for entry in entries}):
+                self._bad -= starts
+                self._rejected = list(map(Entry._make, everything))
             report.samples += 1
             report.last = key
             if report.first is None:
@@ -222,6 +249,11 @@ class ShardCheck:
             self._contents.add(entry)
         elif entry.type == block.PAX_GLOBAL:
             self._check_global(entry)
+        if self._decode is not None and (key := key_of(entry)) is not None:
+            faults = list(self._decode.entry(entry, key, self.source))
+            self._findings += faults
+            if self.checks.rejects and any(fault.name == "bad-content" for fault in faults):
+                self._bad.add(entry.start)
         if self._target is not None:
             before, self._last = self._last, entry
             headers = b"" if entry.type == block.PAX_GLOBAL else self.source.read(entry.start, entry.data)
@@ -284,69 +316,29 @@ class ShardCheck:
         self._findings.append(Finding(name, self.source.name, offset, key, detail, "note", repair, count))
 
 
-def check_shard(location: Location, index: int, checks: OptionalChecks) -> Iterator[Item]:
-    """Yield the findings in one input, its report last. An input that cannot be read is a finding too.
+def rejected(source: Source, entries: Iterable[Entry]) -> Iterator[Rejected]:
+    """Yield the bytes of entries."""
+    for entry in entries:
+        for start in range(entry.start, entry.stop, CHUNK):
+            yield Rejected(source.read(start, min(start + CHUNK, entry.stop)))
+
+
+def check_archive(location: Location, index: int, checks: OptionalChecks) -> Iterator[Item]:
+    """Yield the findings in one archive, its report last. An input that cannot be read is a finding too.
 
     Raises:
         Usage: the input is a terminal.
         OSError: a temporary file cannot be written.
     """
-    if is_view(location) and not checks.contents and checks.target is None:
-        yield from check_view(location, checks)
-        return
-    stream = checks.contents and location.kind == "url"  # each byte is read
-    opened = partial(open_source, location, tmpdir=checks.tmpdir, stream=stream)
-    yield from check_source(location, index, checks, opened)
+    stream = (checks.contents or checks.decode is not None) and location.kind == "url"  # each byte is read
+    opened = partial(_opened, location, checks, stream)
+    return check_source(location, index, checks, opened)
 
 
-class _Findings(Policy):
-    """Takes the problems of samples as findings, and leaves these samples out."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.findings: list[Finding] = []
-
-    def apply(self, problem: Problem) -> Action:
-        finding = Finding(
-            problem.name, problem.archive, problem.offset, None, problem.detail or "", "error", problem.hint
-        )
-        self.findings.append(finding)
-        return "drop"
-
-
-def check_view(location: Location, checks: OptionalChecks) -> Iterator[Item]:
-    """Yield the findings in the rows of a view, by the headers of its archives; the report last."""
-    report, policy, sets = ShardReport(location.name), _Findings(), FieldSets(location.name)
-    try:
-        view = ViewReader(location, InputReader((location,), policy, checks.tmpdir, contents=False))
-        for sample in singly(view.batches()):
-            key = sample.key or b""
-            names = tuple(entry.name[len(key) + 1 :] for entry in sample.entries if key_of(entry) is not None)
-            fields = sets.of(names, sample.start, key)
-            yield from policy.findings
-            policy.findings.clear()
-            report.samples += 1
-            report.entries += len(sample.raw)
-            report.size += sample.size
-            report.first, report.last = report.first or key, key
-            for wanted in fields.lacks(checks.require):
-                detail = (
-                    f"{show(key)} has no field {' or '.join(map(show, wanted))}, it has {', '.join(map(show, names))}"
-                )
-                yield Finding("missing-field", location.name, None, key, detail, "error")
-            if checks.keys:
-                yield [(key, sample.start, b"")]
-        yield from policy.findings
-        view.unchanged()
-        view.close()
-        if checks.digest:
-            report.sha256, report.stored = sum_file(location.kind, location.text, location.options)
-    except TarkitError as error:
-        yield from policy.findings
-        report.readable = False
-        detail = str(error).removeprefix(f"{location.name}: ")
-        yield Finding("unreadable-shard", location.name, None, None, detail, "error", error.hint)
-    yield report
+def _opened(location: Location, checks: OptionalChecks, stream: bool) -> Source:
+    """Return the archive; of a stream whose bad samples are wanted a copy."""
+    source = open_source(location, tmpdir=checks.tmpdir, stream=stream)
+    return spooled(source) if checks.rejects and isinstance(source, StreamSource) else source
 
 
 def check_source(
@@ -359,7 +351,7 @@ def check_source(
     """Yield the findings in the source that `opened` returns; `read` is called with it before it is closed.
 
     Raises:
-        Usage, OSError: as `check_shard` does.
+        Usage, OSError: as `check_archive` does.
     """
     report = ShardReport(location.name)
     target = None if checks.target is None else ReaderRules(checks.target, location.name, index)
@@ -376,7 +368,7 @@ def check_source(
         source.close()
         if checks.digest and location.kind in ("path", "url"):
             report.sha256, report.stored = sum_file(location.kind, location.text, location.options)
-    except Usage:
+    except (Usage, MissingLibrary):
         raise
     except TarkitError as error:
         report.readable = False

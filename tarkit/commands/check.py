@@ -24,15 +24,16 @@ from tarkit.streams.location import Location, expand_inputs
 EXAMPLES = (
     "tarkit check 'train-{000..099}.tar' --unique --require jpg,cls -p 8",
     "tarkit check shards/ --fix clean/ --rejects left-out.tar",
+    "tarkit check shards/ --decode 'jpg json' --rejects bad.tar -p 8",
     "tarkit check raw.tar --same-as 'shuffled-*.tar'",
     "tarkit check shards/ --list-bad -0 | xargs -0 ls -l",
 )
 COST = (
-    "One pass over headers; contents are read with --manifest (sha256) and --same-as, and where a shard is compressed "
-    "or a stream. Memory does not grow with the data.\f Keys are sorted in 64 MiB, and then in temporary space, which "
-    "is written once and read once. --fix keeps about 350 bytes for each sample of an input, of all inputs with one "
-    "OUT or --unique, and copies streams, compressed inputs and URLs to temporary space; --against keeps the keys of "
-    "the table."
+    "One pass over headers; contents are read with --manifest (sha256), --decode and --same-as, and where a shard is "
+    "compressed or a stream. Memory does not grow with the data.\f Keys are sorted in 64 MiB, and then in temporary "
+    "space, which is written once and read once. --fix keeps about 350 bytes for each sample of an input, of all "
+    "inputs with one OUT or --unique, and copies streams, compressed inputs and URLs to temporary space; --against "
+    "keeps the keys of the table."
 )
 
 
@@ -155,9 +156,16 @@ def _print_verdicts(run: ConsoleRun, checked: ShardsCheck, printer: Printer) -> 
     if checked.fix is not None:
         for lines, record in checked.fix.results(run.verbose):
             printer.say(lines, record)
+    decoded = checked.report.decoded
+    if decoded is not None:
+        run.facts["decoded"] = decoded
+        if printer.form == "text" and not run.quiet:
+            printer.line("decoded: " + (", ".join(f"{count} {name}" for name, count in decoded.items()) or "nothing"))
     bad = run.facts["bad"] = sum(shard.bad for shard in shards)
     if printer.form == "json":
         counts = {"shards": run.shards, "bad": bad, "samples": run.samples, "found": dict(run.policy.counts)}
+        if decoded is not None:
+            counts["decoded"] = decoded
         printer.record({"type": "summary", **counts})
     printer.close()
     run.tell(f"check: {_outcome(run.shards, bad, checked.failed)}")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.media.coding_arrays import refuse_mask
 from tarkit.media.libraries import media_library
-from tarkit.media.limits import check_decoded
+from tarkit.media.limits import TooLarge, check_decoded
 
 _FORMATS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"]  # of Pillow's, those that start no other program
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -100,14 +100,14 @@ def open_image(data: bytes) -> Any:
     """Return a Pillow image in the format of the content, as Pillow decodes it.
 
     Raises:
-        TarkitError: the picture is too large.
+        TooLarge: the picture is too large.
         Exception: whatever Pillow raises for content that is no picture.
     """
     Image = media_library("PIL.Image", "pictures")
     try:
         image = Image.open(io.BytesIO(data), formats=_FORMATS)
     except Image.DecompressionBombError as error:
-        raise TarkitError(f"a picture that is too large for Pillow: {error}", "PIL.Image.MAX_IMAGE_PIXELS") from error
+        raise TooLarge(f"a picture that is too large for Pillow: {error}", "PIL.Image.MAX_IMAGE_PIXELS") from error
     check_decoded(decoded_size(image), len(data))
     return image
 

@@ -10,6 +10,11 @@ from contextlib import contextmanager
 from tarkit.errors import TarkitError, Usage
 from tarkit.sizes import parse_size, plural
 
+
+class TooLarge(TarkitError):
+    """A value would take more memory than a field of its size may become."""
+
+
 VARIABLE = "TARKIT_DECODE_LIMIT"
 DEFAULT = 256 << 20
 """Bytes of a decoded value, unless the variable says others."""
@@ -50,9 +55,14 @@ def check_decoded(size: int, stored: int) -> None:
         raise limit_error(stored, limit)
 
 
-def limit_error(stored: int, limit: int) -> TarkitError:
+def limit_error(stored: int, limit: int) -> TooLarge:
     """Return the error for a field whose value is larger than the limit."""
     stored = getattr(_compressed, "stored", stored)
-    return TarkitError(
+    return TooLarge(
         f"its {plural(stored, 'byte')} would become more than {limit} bytes ({VARIABLE}=4G sets another limit)"
     )
+
+
+def limit_words(size: int, limit: int) -> str:
+    """Return the words on content of `size` bytes that is not read, since it exceeds the limit itself."""
+    return f"its {plural(size, 'byte')} are more than {limit} ({VARIABLE}=4G sets another limit)"

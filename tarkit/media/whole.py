@@ -15,7 +15,7 @@ from tarkit.errors import MissingLibrary, TarkitError, Usage, printable
 from tarkit.media import whole_pictures, whole_sound
 from tarkit.media.coding import Coder, is_compressed
 from tarkit.media.coding_gzip import expand
-from tarkit.media.limits import compressed_field
+from tarkit.media.limits import TooLarge, compressed_field
 
 _LONGEST = 200  # characters of a reason
 _OBJECT = re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>")
@@ -31,6 +31,7 @@ def content_fault(field: str, data: bytes) -> str | None:
 
     Raises:
         MissingLibrary: the library that decodes it is not installed.
+        TooLarge: it would take more memory than its size allows.
         Usage: TARKIT_DECODE_LIMIT is invalid.
     """
     check = _check_of(field.removesuffix(".gz").removesuffix(".GZ"))
@@ -40,7 +41,7 @@ def content_fault(field: str, data: bytes) -> str | None:
         else:
             with compressed_field(len(data)):
                 check(expand(data))
-    except (MissingLibrary, Usage):
+    except (MissingLibrary, TooLarge, Usage):
         raise
     except Exception as error:  # of any library
         return _reason(error, data)

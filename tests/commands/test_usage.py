@@ -202,7 +202,7 @@ check -T empty => empty: an empty list of inputs |
 check -T empty --same-as in.tar => empty: an empty list of inputs |
 check in.tar -T empty => empty: an empty list of inputs |
 check in.tar --json --list-bad -> --json and --list-bad: choose one
-check in.tar --rejects r.tar -> --rejects requires --fix
+check in.tar --rejects r.tar -> --rejects requires --fix or --decode
 check in.tar --allow nothing -> --allow nothing: unknown problem...
 check in.tar --fix o.tar -p 2 -> --fix cannot be used with -p: it reads one input at a time
 check in.tar --fix - -> --fix writes to files, the findings go to stdout

@@ -349,10 +349,36 @@ def test_files_that_are_no_views(run: Run, archive: Archive) -> None:
     assert "x.parquet: damaged, or not a Parquet file" in run("cat", "x.parquet", "-o", "-", exit=1).stderr
 
 
+def test_check_reads_the_rows(run: Run, make: Callable[[], str]) -> None:
+    """--same-as compares the samples of views with those of archives, on both sides; a changed row makes a view bad."""
+    view = make()
+    run("shuffle", view, "--seed", "1", "-o", "w.parquet")
+    for pair in ((view, "data"), ("data", "w.parquet"), (view, "w.parquet")):
+        assert run("check", pair[0], "--same-as", pair[1]).stdout.endswith(b"the same samples\n")
+    made = rows(view)
+    made[0]["__fields__"] = None
+    made[1]["__key__"], made[2]["__fields__"] = "new", "picture:jpg cls"
+    del made[8]
+    lines = run("check", write("u.parquet", made), "--same-as", "data", exit=1).stdout.decode().splitlines()
+    changed = "'a2' has no 'picture' and has the additional field 'jpg', compared with u.parquet"
+    assert [line for line in lines if line.endswith("]")] == [
+        "u.parquet: 'new' ('cls', 'jpg') is not in data [missing-sample]",
+        "data/a.tar: at 2048: 'a1' ('cls', 'jpg') is only in data [extra-sample]",
+        "data/b.tar: at 6144: 'b2' ('jpg', 'txt') is only in data [extra-sample]",
+        f"data/a.tar: at 4096: {changed} [changed-sample]",
+    ]
+    made[0]["__stop__"] -= 512
+    ran = run("check", write("u.parquet", made), "--same-as", "data", exit=1)
+    assert b"u.parquet: row 1, data/a.tar at 0: the range is not one whole sample [changed-source]" in ran.stdout
+    assert ran.stdout.endswith(b"no verdict: some shards are damaged\n")
+    assert b"u.parquet: bad: 7 samples" in run("check", "u.parquet", exit=1).stdout
+    os.unlink("data/b.tar")
+    assert b"no verdict: v.parquet could not be read" in run("check", view, "--same-as", "data", exit=1).stdout
+
+
 ONLY_ARCHIVES = [
     "index v.parquet --format tsv",
     "check v.parquet --fix out.tar",
-    "check v.parquet --same-as data/a.tar",
     "check v.parquet --target webdataset",
     "split v.parquet -c 3 -o s-%d.parquet",
 ]

@@ -1,0 +1,137 @@
+"""Check a view: each row against the headers in its archive, and the contents of samples if that is requested."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tarkit.checking.decode import ContentCheck
+from tarkit.checking.digest import ContentHash
+from tarkit.checking.fieldsets import FieldSets
+from tarkit.checking.findings import Finding, ShardReport
+from tarkit.checking.shard import BATCH, CheckedSample, Item, OptionalChecks, check_archive, rejected
+from tarkit.errors import MissingLibrary, Problem, TarkitError, show
+from tarkit.pipeline.view_reader import ViewReader
+from tarkit.problems import Action, Policy
+from tarkit.samples.dataset import InputReader
+from tarkit.samples.sample import KEYLESS, TarSample, key_of, singly
+from tarkit.streams.location import Location, is_view
+from tarkit.streams.text import sum_file
+
+
+def check_shard(location: Location, index: int, checks: OptionalChecks) -> Iterator[Item]:
+    """Yield the findings in one input, its report last. An input that cannot be read is a finding too.
+
+    Raises:
+        Usage: the input is a terminal.
+        MissingLibrary: a library that decodes a field is not installed.
+        OSError: a temporary file cannot be written.
+    """
+    return check_view(location, checks) if is_view(location) else check_archive(location, index, checks)
+
+
+class _Findings(Policy):
+    """Takes the problems of rows as findings in the view, and leaves these samples out."""
+
+    def __init__(self, view: str) -> None:
+        super().__init__()
+        self.findings: list[Finding] = []
+        self._view = view
+
+    def apply(self, problem: Problem) -> Action:
+        detail, place = problem.detail or "", problem.archive
+        place = place if problem.offset is None else f"{place} at {problem.offset}"
+        row = re.match(rf"(row [0-9]+) of {re.escape(self._view)}: ", detail)
+        words = f"{place}: {detail}" if row is None else f"{row[1]}, {place}: {detail[row.end() :]}"
+        self.findings.append(Finding(problem.name, self._view, None, None, words, "error", problem.hint))
+        return "drop"
+
+
+def check_view(location: Location, checks: OptionalChecks) -> Iterator[Item]:
+    """Yield the findings in the rows of a view, by the headers of its archives; the report last."""
+    policy = _Findings(location.name)
+    check = ViewCheck(location, checks)
+    try:
+        view = ViewReader(location, InputReader((location,), policy, checks.tmpdir, contents=check.reads_contents))
+        for sample in singly(view.batches()):
+            yield from policy.findings
+            policy.findings.clear()
+            yield from check.sample(sample)
+        yield from policy.findings
+        yield from check.end()
+        view.unchanged()
+        view.close()
+        if checks.digest:
+            check.report.sha256, check.report.stored = sum_file(location.kind, location.text, location.options)
+    except MissingLibrary:
+        raise
+    except TarkitError as error:
+        yield from policy.findings
+        check.report.readable = False
+        detail = str(error).removeprefix(f"{location.name}: ")
+        yield Finding("unreadable-shard", location.name, None, None, detail, "error", error.hint)
+    yield check.report
+
+
+class ViewCheck:
+    """Yields the findings in samples of a view, which have no offset in it, and the samples if requested.
+
+    Attributes:
+        report: the report; complete after `end`.
+        reads_contents: whether contents are read.
+    """
+
+    def __init__(self, location: Location, checks: OptionalChecks) -> None:
+        self.report = ShardReport(location.name, located=False)
+        self.reads_contents = checks.contents or checks.decode is not None
+        self._checks = checks
+        self._sets = FieldSets(location.name)
+        self._decode = None if checks.decode is None else ContentCheck(location.name, checks.decode)
+        self._batch: list[CheckedSample] = []
+
+    def sample(self, sample: TarSample) -> Iterator[Item]:
+        """Check a sample."""
+        report, checks, key = self.report, self._checks, sample.key or b""
+        entries = [entry for entry in sample.entries if key_of(entry) is not None]
+        report.samples += 1
+        report.entries += len(sample.raw)
+        report.size += sample.size
+        report.first, report.last = report.first or key, key
+        if checks.contents:
+            self._add_contents(sample)
+        elif checks.keys:
+            self._batch.append((key, sample.start, b""))
+        if len(self._batch) >= BATCH:
+            yield from self._samples()
+        names = tuple(entry.name[len(key) + 1 :] for entry in entries)
+        for wanted in self._sets.of(names, sample.start, key).lacks(checks.require):
+            detail = f"{show(key)} has no field {' or '.join(map(show, wanted))}, it has {', '.join(map(show, names))}"
+            yield Finding("missing-field", report.shard, None, key, detail, "error")
+        if self._decode is not None:
+            faults = [fault for entry in entries for fault in self._decode.entry(entry, key, sample.source, False)]
+            yield from faults
+            if checks.rejects and any(fault.name == "bad-content" for fault in faults):
+                yield from rejected(sample.source, sample.entries)
+
+    def _add_contents(self, sample: TarSample) -> None:
+        """Hash the entries of a sample as those of an archive."""
+        contents, key = ContentHash(sample.source), sample.key or b""
+        for entry in sample.entries:
+            contents.add(entry)
+        keyed = [entry for entry in sample.entries if key_of(entry) is not None]
+        self._batch.append((key, self.report.samples - 1, contents.take(keyed, len(key) + 1)))
+        for entry in sample.entries:
+            if key_of(entry) is None and entry.type not in KEYLESS:
+                self._batch.append((entry.name, self.report.samples - 1, contents.take_keyless(entry)))
+
+    def _samples(self) -> Iterator[Item]:
+        if self._batch:
+            yield self._batch
+            self._batch = []
+
+    def end(self) -> Iterator[Item]:
+        """Yield what is known after the last sample."""
+        yield from self._samples()
+        if self._decode is not None:
+            yield from self._decode.notes(located=False)
+            self.report.decoded = self._decode.decoded
