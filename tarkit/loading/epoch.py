@@ -15,9 +15,10 @@ from tarkit.loading.cursor import Cursor, ListedSamples, Position
 from tarkit.loading.division import WorkerPlace
 from tarkit.loading.identity import OpenedMarks, mark_of, parse_marks
 from tarkit.loading.order import buffer_random, drawn, shuffled
-from tarkit.loading.records import as_record, collate_lists
+from tarkit.loading.records import as_record, as_tuple, collate_lists
 from tarkit.loading.settings import LoaderSettings
 from tarkit.loading.state import Progress, restore_random, store_random
+from tarkit.loading.transform import Transform
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import Sample
 from tarkit.pipeline.stages import ShuffleBuffer, keeper
@@ -137,11 +138,15 @@ class Shards:
         note = partial(note_mark, marks, shard, self.data.locations[shard])
         return Cursor(self.data.only([shard]), shard, run, position, keep, note)
 
-    def open_index(self, epoch: int, place: WorkerPlace, position: Position, run: Run) -> Cursor:
-        """Open the samples of a worker in the random order of an epoch, from a position on."""
+    def rows(self, epoch: int, place: WorkerPlace) -> Sequence[int]:
+        """Return the numbers of the samples of a worker in the index of all, in the random order of an epoch."""
         assert self._index is not None
-        numbers = place.divide(shuffled(len(self._index), self.settings.seed, epoch))
-        data = self.data.with_origin(ListedSamples(self._index, numbers[position.number :], self.data.locations))
+        return place.divide(shuffled(len(self._index), self.settings.seed, epoch))
+
+    def open_index(self, rows: Sequence[int], position: Position, run: Run) -> Cursor:
+        """Open these samples of the index, from a position on."""
+        assert self._index is not None
+        data = self.data.with_origin(ListedSamples(self._index, rows[position.number :], self.data.locations))
         return Cursor(data, 0, run, position)
 
 
@@ -156,7 +161,11 @@ class EpochReader:
         self._settings = settings = shards.settings
         self._size = shards.size(progress.epoch, place)
         self._yielded = progress.given
+        self._skip = progress.skip  # how many values the first of the samples below has given
         self._taken: list[tuple[int, int]] = []  # the places of samples that are not given yet, as of a batch
+        self._making: tuple[int, int] | None = None  # the place of the sample of which a value is being made
+        self._transform = None if settings.transform is None else Transform(settings.transform, settings.seed)
+        self._rows = shards.rows(progress.epoch, place) if settings.full else None
         self._again: deque[Numbered] = deque()  # those that an earlier run has taken and not given
         self._opened = progress.opened
         self._marks = OpenedMarks({**shards.marks, **parse_marks(progress.marks, shards.count)})
@@ -183,6 +192,7 @@ class EpochReader:
             buffer=() if buffer is None else tuple((shard, number) for shard, number, _ in buffer.items),
             random=None if buffer is None else store_random(buffer.random),
             taken=(*self._taken, *((shard, number) for shard, number, _ in self._again)),
+            skip=self._skip,
             marks=self._marks.text,
         )
 
@@ -202,56 +212,95 @@ class EpochReader:
                 self._turns.append(self._open(shard, Position(number, skip=not self._settings.full), run))
             self._begun = True
             yield from self._items(run)
+        except Exception:
+            if self._making is not None and (not self._taken or self._taken[-1] is not self._making):
+                self._taken.append(self._making)
+            raise
         finally:
             for cursor in self._turns:
                 cursor.close()
 
     def _items(self, run: Run) -> Iterator[Any]:
         batch, size, collate = [], self._settings.batch, self._settings.collate or collate_lists
-        taken, policy, read = self._taken, run.policy, self._yielded
-        since: int | None = None  # how many shards had been opened when the samples began to be left out
-        for shard, number, sample in chain(self._taken_before(), self._samples(run)):
-            try:
-                item: Any = as_record(sample, policy)
-            except BaseException:
-                taken.append((shard, number))
-                raise
-            if item is None:
-                since = self._opened if since is None else since
-                if self._opened - since > BARREN * self._shards.count:
-                    words = f"{plural(self._opened - since, 'shard')} one after another"
-                    raise TarkitError(f"no samples that can be decoded in {words}")
-                continue
-            since = None
+        taken, read = self._taken, self._yielded
+        for place, item, following in self._values(run):
             read += 1
-            if size is None:
-                self._yielded = read
-                yield item
-            else:
+            if size is not None:
                 batch.append(item)
-                taken.append((shard, number))
+                if not taken or taken[-1] is not place:  # not one more value of the same sample
+                    taken.append(place)
                 if len(batch) == size:
                     item, batch = collate(batch), []
-                    taken.clear()
-                    self._yielded = read
-                    yield item
+            if not batch:
+                taken.clear()
+                if following:
+                    taken.append(place)
+                self._skip, self._yielded = following, read
+                yield item
             if read == self._size:
                 break
         if batch and self._settings.partial:
             item = collate(batch)
-            taken.clear()
-            self._yielded = read
+            self._end(read)
             yield item
-        taken.clear()
-        self._yielded = read
+        self._end(read)
+
+    def _end(self, read: int) -> None:
+        """Move the position behind all values."""
+        self._taken.clear()
+        self._skip, self._yielded = 0, read
+
+    def _values(self, run: Run) -> Iterator[tuple[tuple[int, int], Any, int]]:
+        """Yield what samples give: the place of the sample, a value, and how many it has given if it may give more.
+
+        The place is the same object for all values of a sample.
+        """
+        policy, fields, transform = run.policy, self._settings.fields, self._transform
+        read, skip = self._yielded, self._skip
+        since: int | None = None  # how many shards had been opened when the samples began to give nothing
+        for shard, number, sample in chain(self._taken_before(), self._samples(run)):
+            self._making = place = shard, number
+            record = as_record(sample, policy)
+            values: Iterable[Any] = ()
+            if record is not None:
+                if transform is None:
+                    values = (record if fields is None else as_tuple(record, fields),)
+                else:
+                    values = transform.values(record, self._identity(place, read - skip), skip)
+            several, given = type(values) is not tuple, skip
+            for item in values:
+                self._making, given, read = None, given + 1, read + 1
+                yield place, item, given if several else 0
+                self._making = place
+            self._making = None
+            if given > skip:
+                since = None
+            else:
+                since = self._opened if since is None else since
+                if self._opened - since > BARREN * self._shards.count:
+                    words = f"{plural(self._opened - since, 'shard')} one after another"
+                    raise TarkitError(f"no samples that give a value in {words}")
+            skip = 0
+            if not self._taken:
+                self._skip = 0
+
+    def _identity(self, place: tuple[int, int], read: int) -> tuple[int, ...]:
+        """Return numbers that tell a sample from all others in any epoch, on any number of nodes and workers.
+
+        Where samples come several times in an epoch, these depend on the worker and on what it `read` before.
+        """
+        shard, number = place
+        row = number if self._rows is None else self._rows[number]
+        again = self._settings.resample or self._settings.equal == "repeat"
+        return self._start.epoch, shard, row, *((*self._place, read) if again else ())
 
     def _taken_before(self) -> Iterator[Numbered]:
         while self._again:
             yield self._again.popleft()
 
     def _open(self, shard: int, position: Position, run: Run) -> Cursor:
-        if self._settings.full:
-            return self._shards.open_index(self._start.epoch, self._place, position, run)
+        if self._rows is not None:
+            return self._shards.open_index(self._rows, position, run)
         return self._shards.open(shard, position, run, self._marks)
 
     def _restore(self, places: Collection[tuple[int, int]], run: Run) -> list[Numbered]:

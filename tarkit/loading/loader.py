@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tarkit.arguments import check_at_least, suggest_arguments
+from tarkit.arguments import check_at_least, list_words, suggest_arguments
 from tarkit.dataset import Dataset
 from tarkit.dataset import open as open_dataset
 from tarkit.errors import TarkitError, Usage
@@ -14,6 +14,7 @@ from tarkit.loading.epoch import EpochReader, Shards
 from tarkit.loading.identity import ShardFiles, find_changed, parse_marks
 from tarkit.loading.settings import LoaderOptions, LoaderSettings
 from tarkit.loading.state import Progress
+from tarkit.samples.fields import field_names
 from tarkit.sizes import plural
 from tarkit.streams.location import refuse_views
 
@@ -45,7 +46,8 @@ class Loader(Iterable[Any]):
     """Samples for training; `tarkit.loader` makes one.
 
     Iterating gives one epoch: a dict for each sample, with `__key__`, `__url__` (the name of its shard) and its fields,
-    or batches of these. The next iteration gives the next epoch, in another random order.
+    a tuple with `as_tuple`, what `transform` returns, or batches of these. The next iteration gives the next epoch, in
+    another random order.
 
     The order depends on the shards, the options, the number of the epoch and the place of this process among nodes and
     workers (`tarkit.LoaderOptions`), and so it can be resumed:
@@ -73,6 +75,12 @@ class Loader(Iterable[Any]):
         decode, allow_pickle = arguments.pop("decode", None), arguments.pop("allow_pickle", False)
         storage = arguments.pop("storage_options", None)
         place = [arguments.pop(name, None) for name in ("rank", "world", "worker", "workers")]
+        if arguments.pop("as_tuple", False):
+            if select is None:
+                raise Usage("as_tuple requires select: the values of the tuple")
+            words = " ".join(list_words(select, "select")).split()
+            arguments["fields"] = tuple(field_names(" ".join(words)))
+            select = [word for word in words if word not in ("__key__", "__url__")] or None
         self._settings = LoaderSettings(**arguments)
         if isinstance(inputs, Dataset):
             if storage is not None:
@@ -164,7 +172,7 @@ class Loader(Iterable[Any]):
         settings, shards, place = self._settings, self._shards, self._find_place()
         epochs = range(self.epoch, self.epoch + (settings.epochs or 0))
         sizes = [shards.size(epoch, place) for epoch in epochs]
-        if settings.full and shards.whole and settings.equal is None:
+        if settings.full and shards.whole and settings.equal is None and settings.transform is None:
             sizes = [len(place.divide(range(shards.items)))] * len(epochs)
         if None in sizes or settings.epochs is None:
             raise TypeError("the number of samples is known with equal, with length, and with shuffle='full'")

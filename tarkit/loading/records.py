@@ -35,14 +35,36 @@ def as_record(sample: Sample, policy: Policy) -> Record | None:
     return record
 
 
-def collate_lists(records: list[Record]) -> dict[str, list[Any]]:
-    """Return a dict with a list for each field. Raises TarkitError if the samples have different fields."""
-    first = records[0]
-    for record in records:
-        if record.keys() != first.keys():
-            differ = ", ".join(map(show, sorted(record.keys() ^ first.keys())))
-            message = f"{show(first['__key__'])} and {show(record['__key__'])} cannot be in one batch"
+def as_tuple(record: Record, fields: tuple[str, ...]) -> tuple[Any, ...]:
+    """Return the values of these fields. Raises TarkitError if the sample lacks one."""
+    try:
+        return tuple([record[name] for name in fields])
+    except KeyError as error:
+        message = f"{record['__url__']}: {show(record['__key__'])} has no {show(error.args[0])}, a part of its tuple"
+        raise TarkitError(message, "without as_tuple samples may lack fields") from None
+
+
+def collate_lists(items: list[Any]) -> Any:
+    """Return a dict with a list for each field, for tuples a tuple of lists; other values stay a list.
+
+    Raises:
+        TarkitError: samples have different fields, or tuples different lengths.
+    """
+    first = items[0]
+    if all(isinstance(item, dict) for item in items):
+        for item in items:
+            if item.keys() != first.keys():
+                differ = ", ".join(map(show, sorted(item.keys() ^ first.keys())))
+                names = " and ".join(show(each.get("__key__", "a dict")) for each in (first, item))
+                raise TarkitError(
+                    f"{names} cannot be in one batch: one of them lacks {differ}",
+                    "select the fields that all have, or give collate",
+                )
+        return {field: [item[field] for item in items] for field in first}
+    if all(type(item) is tuple for item in items):
+        if len(lengths := {len(item) for item in items}) > 1:
             raise TarkitError(
-                f"{message}: one of them lacks {differ}", "select the fields that all have, or give collate"
+                f"tuples of {min(lengths)} and {max(lengths)} values cannot be in one batch", "give collate"
             )
-    return {field: [record[field] for record in records] for field in first}
+        return tuple(map(list, zip(*items, strict=True)))
+    return items

@@ -23,6 +23,11 @@ class LoaderOptions(TypedDict, total=False):
         select, where: fields and samples to keep, as for `Dataset.select` and `Dataset.where`.
         decode, allow_pickle: decode the fields, as for `Dataset.decode`. Without it they are bytes. A field that cannot
             be decoded is a problem, `bad-field`: `tarkit.open(..., skip="bad-field")` leaves its sample out.
+        transform: called in the process that reads, with each sample as a dict (fields, `__key__`, `__url__`). It
+            returns any value, which is given in place of the dict and not encoded again; None leaves the sample out,
+            and a generator gives several values. The random numbers of `random`, `numpy.random` and torch's CPU follow
+            from seed, epoch and sample, so they are the same in another worker, and after a resume.
+        as_tuple: give the values of `select` as a tuple, in its order, in place of a dict: `select="jpg cls __key__"`.
         shuffle: the size of the buffer through which the samples of a worker are shuffled; 0 keeps their order.
             `"full"` is a random order of all samples, which looks each of them up: it needs plain archives.
         initial: how many samples are in the buffer before the first is taken; by default it is filled.
@@ -33,10 +38,12 @@ class LoaderOptions(TypedDict, total=False):
         equal: give each worker of all nodes the same number of samples in an epoch: `"drop"` ends an epoch where the
             worker with the fewest samples ends, `"repeat"` lets the others read theirs again until the one with most
             ends. The samples of all shards are counted once, when the loader is made.
-        length: with `resample`, the number of samples that each worker reads in an epoch.
+            Behind `transform` its values count.
+        length: with `resample`, the number of samples (or values of `transform`) that each worker gives in an epoch.
         batch: the number of samples in a batch. Without it there are no batches.
         partial: whether a last batch with fewer samples is given.
-        collate: makes a batch of a list of samples; by default it is a dict with a list for each field.
+        collate: makes a batch of a list of samples; by default it is a dict with a list for each field, for tuples a
+            tuple of lists, and a list for other values.
         epochs: how many epochs one iteration has; None is without end.
         rank, world: the number of this node and of all nodes. By default those of `$RANK` and `$WORLD_SIZE`, else of
             torch.distributed, else 0 of 1.
@@ -50,6 +57,8 @@ class LoaderOptions(TypedDict, total=False):
     where: str | None
     decode: DecodeSpec | None
     allow_pickle: bool
+    transform: Callable[[Record], Any] | None
+    as_tuple: bool
     shuffle: int | Literal["full"]
     initial: int | None
     seed: int
@@ -60,7 +69,7 @@ class LoaderOptions(TypedDict, total=False):
     length: int | None
     batch: int | None
     partial: bool
-    collate: Callable[[list[Record]], Any] | None
+    collate: Callable[[list[Any]], Any] | None
     epochs: int | None
     rank: int | None
     world: int | None
@@ -72,7 +81,11 @@ class LoaderOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class LoaderSettings:
-    """The options of a loader that hold for all its epochs; see `LoaderOptions`."""
+    """The options of a loader that hold for all its epochs; see `LoaderOptions`.
+
+    Attributes:
+        fields: with as_tuple, the names of its values.
+    """
 
     shuffle: int | Literal["full"] = 0
     initial: int | None = None
@@ -84,9 +97,11 @@ class LoaderSettings:
     length: int | None = None
     batch: int | None = None
     partial: bool = True
-    collate: Callable[[list[Record]], Any] | None = None
+    collate: Callable[[list[Any]], Any] | None = None
     epochs: int | None = 1
     allow_idle: bool = False
+    transform: Callable[[Record], Any] | None = None
+    fields: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         """Check the options. Raises TypeError or Usage."""
@@ -102,6 +117,10 @@ class LoaderSettings:
             check_choice("equal", self.equal, Equal)
         if self.collate is not None:
             check_function(collate=self.collate)
+        if self.transform is not None:
+            check_function(transform=self.transform)
+            if self.fields is not None:
+                raise Usage("as_tuple cannot be used with transform", "transform can return a tuple")
         if self.full and (self.resample or self.interleave > 1):
             raise Usage("shuffle='full' cannot be used with resample or interleave: it has no order of shards")
         if self.resample and self.equal:

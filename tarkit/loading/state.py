@@ -12,7 +12,7 @@ from tarkit.errors import Usage
 from tarkit.loading.identity import parse_marks
 from tarkit.sizes import plural
 
-VERSION = 3
+VERSION = 4
 
 _PAIRS = ("open", "buffer", "taken")
 _WORDS = "<625I"  # the state of the Mersenne Twister
@@ -29,6 +29,7 @@ class Progress(NamedTuple):
         given: how many samples were given.
         taken: samples that were taken from the others but not given, since the batch or the decoding of one failed:
             shard and number. They come first.
+        skip: how many values of the first of these were given before, where `transform` gives several of a sample.
         opened: how many shards of the order of the epoch were opened.
         open: the shards that are open, in the order of their turns, each with the number of its next sample.
         buffer: the samples in the shuffle buffer: shard and number.
@@ -45,6 +46,7 @@ class Progress(NamedTuple):
     buffer: tuple[tuple[int, int], ...] = ()
     random: str | None = None
     taken: tuple[tuple[int, int], ...] = ()
+    skip: int = 0
     marks: str = ""
 
     def as_json(self, identity: Mapping[str, Any]) -> dict[str, Any]:

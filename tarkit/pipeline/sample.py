@@ -11,7 +11,7 @@ from tarkit.samples.sample import TarSample
 from tarkit.streams.ranges import Held, HeldRange
 from tarkit.streams.source import Source, WindowSource
 from tarkit.tar import block
-from tarkit.tar.reader import Entry
+from tarkit.tar.reader import Entry, Raw
 
 if TYPE_CHECKING:
     from tarkit.media.decoder import DecodeSpec, FieldDecoder
@@ -46,7 +46,8 @@ class Sample(Mapping[str, bytes]):
     A name means the field that is spelled so, else the first one that differs only in case; iterating gives the names
     as the archive has them.
     Entries without a key, such as directories, are no fields. Of two fields with the same name the first counts.
-    `sample["__key__"]` is the key, as in the dicts of a loader; iterating gives the fields alone.
+    `sample["__key__"]` is the key and `sample["__url__"]` the name of the archive, as in the dicts of a loader;
+    iterating gives the fields alone. A pickled sample has its bytes with it.
     As a str a sample is the output of the command `show`: a line for the sample, and one for each entry.
 
     >>> import tarkit
@@ -71,8 +72,18 @@ class Sample(Mapping[str, bytes]):
         self._contents: dict[str, bytes] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Raise TypeError: a sample refers to its open archive."""
-        raise TypeError("cannot pickle a sample, which refers to its open archive: pass on sample.key and dict(sample)")
+        """Return the sample with its bytes, so that a copy in another process needs no archive."""
+        sample, data = self._sample, self._data
+        if data is None:
+            data = sample.source.read(sample.start, sample.stop)
+            sample.source.unchanged()
+        entries = list(map(tuple, sample.raw))
+        return _copied, (type(self), self._more, sample.key, self.shard, entries, sample.plain, sample.start, data)
+
+    @property
+    def _more(self) -> tuple[Any, ...]:
+        """What is given to the constructor beside the sample and its bytes."""
+        return ()
 
     @property
     def key(self) -> str:
@@ -95,18 +106,18 @@ class Sample(Mapping[str, bytes]):
         return {name: self._size(raw) for name, raw in self._index().items()}
 
     @overload
-    def __getitem__(self, field: Literal["__key__"]) -> str: ...  # type: ignore[overload-overlap]
+    def __getitem__(self, field: Literal["__key__", "__url__"]) -> str: ...  # type: ignore[overload-overlap]
     @overload
     def __getitem__(self, field: str) -> bytes: ...
     def __getitem__(self, field: str) -> bytes | str:
-        """Return the content of a field, or the key for `__key__`.
+        """Return the content of a field, the key for `__key__`, or the name of the archive for `__url__`.
 
         Raises:
             KeyError: the sample has no such field.
             Problem: the field has no readable content: it is a sparse file, or a link to a file outside the sample.
         """
-        if field == "__key__" and self._spelled(field) is None:
-            return self.key
+        if field in ("__key__", "__url__") and self._spelled(field) is None:
+            return self.key if field == "__key__" else self.shard
         return self._content(field)
 
     def _content(self, field: str) -> bytes:
@@ -293,20 +304,24 @@ class DecodedSample(Sample):
         self._decoder = decoder
         self._values: dict[str, Any] = {}
 
+    @property
+    def _more(self) -> tuple[Any, ...]:
+        return (self._decoder,)
+
     def raw(self, field: str) -> bytes:
         """Return the content of a field as bytes. Raises KeyError if the sample has no such field."""
         return self._content(field)
 
     def __getitem__(self, field: str) -> Any:
-        """Return the value of a field, or the key for `__key__`.
+        """Return the value of a field, the key for `__key__`, or the name of the archive for `__url__`.
 
         Raises:
             KeyError: the sample has no such field.
             Problem: the content cannot be decoded: `bad-field`.
             MissingLibrary: a library is not installed.
         """
-        if field == "__key__" and self._spelled(field) is None:
-            return self.key
+        if field in ("__key__", "__url__") and self._spelled(field) is None:
+            return self.key if field == "__key__" else self.shard
         name = field if field in self._values else self._spelled(field) or field
         if name not in self._values:
             self._values[name] = self._decoded_by(self._decoder, name, self._content(name))
@@ -339,6 +354,22 @@ class DecodedSample(Sample):
             if original is not None:
                 return original
         return encode_value(field, value, self._decoder.coder)
+
+
+def _copied(
+    kind: Callable[..., Sample],
+    more: tuple[Any, ...],
+    key: bytes | None,
+    shard: str,
+    entries: list[Raw],
+    plain: bool,
+    start: int,
+    data: bytes,
+) -> Sample:
+    """Return a sample that was pickled."""
+    sample = TarSample(key, HeldRange(shard, start, data), entries, start, start + len(data))
+    sample.plain = plain
+    return kind(sample, data, *more)
 
 
 class _Passed(Held):

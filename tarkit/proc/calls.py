@@ -241,7 +241,7 @@ def _exact(encode: Encode, raw: dict[str, bytes], field: str, value: Any) -> byt
 
         if is_lossy(field, value):
             message = f"field {show(field)} would be compressed with a loss, and the loader would decode that"
-            hint = f"a name such as 'png' or 'npy' keeps all; decode={{{field!r}: function}} of the loader changes it"
+            hint = "call the function as transform= of the loader, which encodes nothing; 'png' or 'npy' would keep all"
             raise TarkitError(message, hint)
     return data
 

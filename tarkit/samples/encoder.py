@@ -30,18 +30,21 @@ _NUMBERS = frozenset(("text", "integer", "json", "lines"))  # kinds of fields th
 class SampleEncoder:
     """An encoder of samples: from a key and values to the bytes of an archive."""
 
-    def __init__(self, mtime: int, allow_pickle: bool = False) -> None:
-        """Set the time of all entries, in seconds since 1970, and whether pickles are written."""
+    def __init__(self, mtime: int, allow_pickle: bool = False, encoder: bool = True) -> None:
+        """Set the time of all entries, in seconds since 1970, whether pickles are written, and whether values are."""
         self._mtime = mtime
-        self._encode: FieldEncoder = partial(encode_value, coder=Coder(True)) if allow_pickle else encode_value
+        if not encoder:
+            if allow_pickle:
+                raise Usage("allow_pickle cannot be used with encoder=False, which takes only bytes")
+            self._encode: FieldEncoder = _only_bytes
+            return
+        self._encode = partial(encode_value, coder=Coder(True)) if allow_pickle else encode_value
 
     def encode(self, key: str, fields: Mapping[str, Value]) -> tuple[bytes, bytes, list[Entry]]:
         """Return the key as bytes, the bytes of the entries, and the position of each entry.
 
         Raises TarkitError for a name that no field or key can have, and TypeError for a value that has no encoding.
         """
-        if isinstance(key, Mapping):
-            raise TypeError("a sample is written as its key and its fields: write(sample['__key__'], {'txt': ...})")
         raw = _name_bytes("key", key)
         if not isinstance(fields, Mapping):
             raise TypeError(f"fields are a dict of names and values, not {type(fields).__name__}")
@@ -72,6 +75,12 @@ class SampleEncoder:
         if len({entry.name for entry in entries}) < len(entries):
             raise TarkitError(f"two fields of {show(key)} have the same name in bytes [duplicate-entry]")
         return raw, b"".join(pieces), entries
+
+
+def _only_bytes(field: str, value: Value) -> bytes:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise TypeError(f"the field {show(field)} is bytes with encoder=False, not {type(value).__name__}")
+    return bytes(value)
 
 
 _CODER = Coder()

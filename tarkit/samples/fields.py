@@ -90,6 +90,11 @@ def parse_fields(text: str) -> list[FieldChoice]:
     return choices
 
 
+def field_names(text: str) -> list[str]:
+    """Return the names that the fields of `'png new:old1,old2'` have in samples: png and new. Raises Usage."""
+    return [os.fsdecode(new or old[0]) for new, old in parse_fields(text)]
+
+
 def _glob(pattern: str) -> re.Pattern[bytes]:
     from fnmatch import translate
 

@@ -15,6 +15,7 @@ from tarkit.arguments import checks_types, suggest_arguments
 from tarkit.errors import TarkitError, TarkitWarning, Usage, frames_outside, show
 from tarkit.pipeline.output import Output
 from tarkit.pipeline.run import Run
+from tarkit.pipeline.sample import Sample
 from tarkit.samples.encoder import SampleEncoder, Value
 from tarkit.samples.sample import Recent, TarSample
 from tarkit.shards.split import SplitOptions
@@ -24,16 +25,19 @@ from tarkit.streams.ranges import HeldRange
 from tarkit.tar.reader import Entry
 from tarkit.tar.writer import EntryWriter
 
-_NO_FIELDS: Mapping[str, Value] = MappingProxyType({})  # so that a dict in place of a key is an error that says so
+_NO_FIELDS: Mapping[str, Value] = MappingProxyType({})
+_WHERE_READ = ("__url__", "__local_path__")  # items of samples of tarkit.loader and webdataset that are no fields
 
 
 class _SampleWriter:
     """The base of the writers: names and values are checked, and after an error of the output nothing is written."""
 
-    def __init__(self, name: str, mtime: int, allow_pickle: bool, target: EntryWriter | ShardsWriter) -> None:
+    def __init__(
+        self, name: str, mtime: int, allow_pickle: bool, encoder: bool, target: EntryWriter | ShardsWriter
+    ) -> None:
         """`name` is that of the output in messages; `target` is aborted when the writer is not closed."""
         self._name = name
-        self._encoder = SampleEncoder(mtime, allow_pickle)
+        self._encoder = SampleEncoder(mtime, allow_pickle, encoder)
         self._keys = Recent()
         self._failed = False
         caller = sys._getframe(frames_outside() - 1)
@@ -48,13 +52,20 @@ class _SampleWriter:
         """How many samples were written."""
         return self._output.samples
 
-    def write(self, key: str, fields: Mapping[str, Value] = _NO_FIELDS) -> None:
+    def write(self, key: str | Mapping[str, Value], fields: Mapping[str, Value] = _NO_FIELDS) -> None:
         """Append a sample. After a TarkitError or TypeError nothing of it is written, and the next one can follow.
+
+        Args:
+            key: the key; or a sample, whose key is its item `__key__`: a dict, a `Sample`, what a loader or webdataset
+                gives.
+            fields: the fields, by name.
 
         Raises:
             TarkitError: the key or a field has a name that would be read otherwise, or the key was written before.
-            TypeError: a value that has no encoding.
+            TypeError: a value that has no encoding, or a sample without a key.
         """
+        if isinstance(key, Mapping):
+            key, fields = _key_and_fields(key, fields)
         if not self._unclosed.alive:
             raise self._gave_up() if self._failed else Usage(f"{self._name}: the writer is closed")
         raw, data, entries = self._encoder.encode(key, fields)
@@ -108,6 +119,19 @@ class _SampleWriter:
             self.close()
         else:
             self._give_up()
+
+
+def _key_and_fields(sample: Mapping[str, Value], fields: Mapping[str, Value]) -> tuple[str, Mapping[str, Value]]:
+    if fields is not _NO_FIELDS:
+        raise TypeError("write takes a sample, or a key and fields")
+    if isinstance(sample, Sample):
+        return sample.key, sample
+    if "__key__" not in sample:
+        raise TypeError("the sample has no item __key__: write({'__key__': 'a/1', 'txt': ...}) or write('a/1', {...})")
+    key = sample["__key__"]
+    if not isinstance(key, str):
+        raise TypeError(f"__key__ is a str, not {type(key).__name__}")
+    return key, {name: value for name, value in sample.items() if name != "__key__" and name not in _WHERE_READ}
 
 
 @dataclass(eq=False, repr=False)
@@ -175,6 +199,7 @@ class TarWriter(_SampleWriter):
         fsync: bool = False,
         mtime: int = 0,
         allow_pickle: bool = False,
+        encoder: bool = True,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
         """Open the output.
@@ -187,13 +212,14 @@ class TarWriter(_SampleWriter):
             fsync: whether the file is on the disk before it gets its name.
             mtime: the time of all entries, in seconds since 1970.
             allow_pickle: write values to fields such as pkl and pyd as pickles.
+            encoder: whether values are encoded; if not, only bytes are taken.
             storage_options: how a URL is reached, as for `tarkit.open`.
         """
         options = parse_options(storage_options)
         opened = Output.from_argument(output, compress, fsync, options=options, format=format)
         opened.check_time(mtime)
         self._writer = EntryWriter(opened.open())
-        super().__init__(opened.location.name, mtime, allow_pickle, self._writer)
+        super().__init__(opened.location.name, mtime, allow_pickle, encoder, self._writer)
 
     def _append(self, raw: bytes, data: bytes, entries: list[Entry]) -> None:
         self._writer.raw((data,), len(data))
@@ -233,6 +259,7 @@ class ShardWriter(_SampleWriter):
         fsync: bool = False,
         mtime: int = 0,
         allow_pickle: bool = False,
+        encoder: bool = True,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
         """Begin a series.
@@ -243,7 +270,7 @@ class ShardWriter(_SampleWriter):
             size: bytes in a shard at most, as a number or `"500M"`; without count and size it is 1 GB.
             start: the number of the first shard.
             force: whether shards of these names that are there are replaced.
-            compress, fsync, mtime, allow_pickle, storage_options: as for `TarWriter`.
+            compress, fsync, mtime, allow_pickle, encoder, storage_options: as for `TarWriter`.
 
         Raises:
             TarkitError: there are shards of this name, and no `force`.
@@ -254,7 +281,7 @@ class ShardWriter(_SampleWriter):
         shards = options.open(run)
         shards.output.check_time(mtime, template)
         self._writer = shards.open(run)
-        super().__init__(template, mtime, allow_pickle, self._writer)
+        super().__init__(template, mtime, allow_pickle, encoder, self._writer)
 
     @property
     def shards(self) -> list[Shard]:

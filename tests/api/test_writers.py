@@ -447,14 +447,6 @@ def test_shards_that_are_there(here: Path) -> None:
     assert entries("o-0.tar") == [("a.x", b"{'force': True}")]
 
 
-def test_a_sample_as_webdataset_writes_it(here: Path) -> None:
-    """The error says that the key is an argument of its own."""
-    with tarkit.TarWriter("n.tar") as out:
-        with pytest.raises(TypeError, match=r"its key and its fields: write\(sample\['__key__'\]"):
-            out.write({"__key__": "a", "txt": "b"})  # type: ignore[arg-type]
-        out.write("a", {"txt": "b"})
-
-
 def test_a_program_that_changes_its_directory(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All shards are in the directory that was the present one when the writer was made, with their checksums."""
     Path("other").mkdir()
@@ -498,3 +490,34 @@ def test_a_function_that_changes_the_directory(here: Path, monkeypatch: pytest.M
     names = [f"o-{number}.tar" for number in range(3)]
     assert sorted(os.listdir()) == sorted(["in.tar", "m.tsv", "other", *names, *(f"{name}.copy" for name in names)])
     assert {path.read_bytes() for path in Path("other").iterdir()} == {b"of others"}
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_samples_as_dicts(shards: bool, here: Path) -> None:
+    """A sample is written as a dict with its key, as webdataset and a loader have it, or as it was read."""
+    with tarkit.TarWriter("in.tar") as out:
+        out.write({"__key__": "a/1", "__url__": "x.tar", "__local_path__": "/x", "txt": "ten", "cls": 10})
+    with tarkit.ShardWriter("o-%d.tar") if shards else tarkit.TarWriter("o-0.tar") as out:
+        [read] = tarkit.open("in.tar", decode=True)
+        out.write(read)
+        for sample in tarkit.loader("in.tar", decode=True):
+            out.write({**sample, "__key__": "a/2"})
+        for sample, words in (({"txt": "x"}, "no item __key__"), ({"__key__": 3, "txt": "x"}, "is a str, not int")):
+            with pytest.raises(TypeError, match=words):
+                out.write(sample)
+        with pytest.raises(TypeError, match="a sample, or a key and fields"):
+            out.write({"__key__": "b"}, {"txt": "x"})
+    fields = [("txt", b"ten"), ("cls", b"10")]
+    assert entries("o-0.tar") == [(f"a/{number}.{field}", value) for number in (1, 2) for field, value in fields]
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_without_an_encoder(shards: bool, here: Path) -> None:
+    """With encoder=False only bytes are written."""
+    with tarkit.ShardWriter("o-%d.tar", encoder=False) if shards else tarkit.TarWriter("o-0.tar", encoder=False) as out:
+        with pytest.raises(TypeError, match="'cls' is bytes with encoder=False, not int"):
+            out.write("a", {"txt": b"x", "cls": 3})
+        out.write("a", {"txt": b"x", "npy": bytearray(b"y")})
+    assert entries("o-0.tar") == [("a.txt", b"x"), ("a.npy", b"y")]
+    with pytest.raises(tarkit.Usage, match="allow_pickle"):
+        tarkit.TarWriter("p.tar", encoder=False, allow_pickle=True)

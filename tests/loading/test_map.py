@@ -52,7 +52,7 @@ def test_a_changed_picture_is_not_compressed_again(
     data = tarkit.open(pictures) if decode is None else tarkit.open(pictures, decode=decode)
     changed = data.map(function, **options)
     loader = tarkit.loader(changed, decode=True) if again and decode is not True else tarkit.loader(changed)
-    with pytest.raises(tarkit.TarkitError, match=r"field 'jpg' would be compressed with a loss.*png.*decode="):
+    with pytest.raises(tarkit.TarkitError, match=r"field 'jpg' would be compressed with a loss.*transform="):
         list(loader)
     assert changed.write("b.tar").samples == 4
 

@@ -1,0 +1,178 @@
+"""`transform` and `as_tuple` of `tarkit.loader`: any value for a sample, none or several, the same after a resume."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tarkit
+from tests._tools import each_row
+
+SHARDS = "s-*.tar"
+
+
+@pytest.fixture(autouse=True)
+def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write three shards of 4, 5 and 6 samples."""
+    monkeypatch.chdir(tmp_path)
+    for shard in range(3):
+        with tarkit.TarWriter(f"s-{shard}.tar") as writer:
+            for number in range(4 + shard):
+                writer.write({"__key__": f"{shard}/{number}", "cls": number, "txt": f"text {shard}"})
+
+
+def noisy(sample: dict[str, Any]) -> tuple[str, float]:
+    """Return a value that depends on random numbers."""
+    return sample["__key__"], random.random()
+
+
+def several(sample: dict[str, Any]) -> Iterator[tuple[str, int, float]]:
+    """Yield as many values as the class of a sample says, 0 to 5."""
+    for number in range(sample["cls"]):
+        yield sample["__key__"], number, random.random()
+
+
+def even(sample: dict[str, Any]) -> Any:
+    """Leave out every other sample; yield two values of some."""
+    if sample["cls"] % 2:
+        return None
+    return iter_two(sample) if sample["cls"] else sample["__key__"]
+
+
+def iter_two(sample: dict[str, Any]) -> Iterator[Any]:
+    """Yield two values, of which one is None."""
+    yield None
+    yield sample["__key__"], random.random()
+
+
+@each_row(
+    ("options", "value"),
+    [
+        ({"transform": lambda sample: sample["cls"] + 1}, [1, 2, 3, 4]),
+        ({"transform": lambda sample: None if sample["cls"] == 1 else sample["__key__"]}, ["0/0", "0/2", "0/3"]),
+        ({"transform": lambda sample: [sample["cls"]]}, [[0], [1], [2], [3]]),  # a list is one value
+        ({"transform": lambda sample: (n for n in range(sample["cls"]))}, [0, 0, 1, 0, 1, 2]),
+        ({"transform": lambda sample: (sample["cls"], 1), "batch": 3}, [([0, 1, 2], [1, 1, 1]), ([3], [1])]),
+        ({"transform": lambda sample: sample["cls"], "batch": 3}, [[0, 1, 2], [3]]),
+        ({"transform": lambda sample: {"n": sample["cls"]}, "batch": 4}, [{"n": [0, 1, 2, 3]}]),
+        ({"select": "txt cls", "as_tuple": True}, [("text 0", 0), ("text 0", 1), ("text 0", 2), ("text 0", 3)]),
+        (
+            {"select": ["cls", "__key__"], "as_tuple": True, "batch": 3},
+            [([0, 1, 2], ["0/0", "0/1", "0/2"]), ([3], ["0/3"])],
+        ),
+        ({"select": "__url__", "as_tuple": True, "batch": 4}, [(["s-0.tar"] * 4,)]),
+        ({"select": "cls", "as_tuple": True, "batch": 4}, [([0, 1, 2, 3],)]),
+    ],
+)
+def test_values(options: dict[str, Any], value: list[Any]) -> None:
+    """A loader gives what the function returns, or tuples."""
+    assert list(tarkit.loader("s-0.tar", decode=True, **options)) == value
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_resume(seed: int) -> None:
+    """Stopped anywhere and resumed, a loader gives the rest of the same values, with the same random numbers."""
+    draw = random.Random(seed)
+    options: dict[str, Any] = {"decode": True, "seed": seed, "transform": draw.choice((noisy, several, even))}
+    options["shuffle"] = draw.choice((0, 3, 100, "full"))
+    options["batch"] = draw.choice((None, None, 2, 5))
+    options["epochs"] = draw.choice((1, 2))
+    if options["shuffle"] != "full":
+        options["interleave"] = draw.choice((1, 2))
+        if draw.random() < 0.3:
+            options |= {"resample": True, "length": draw.randrange(1, 40)}
+    if not options.get("resample") and draw.random() < 0.3:
+        options["equal"] = draw.choice(("drop", "repeat"))
+    whole = list(tarkit.loader(SHARDS, **options))
+    stops = sorted(draw.randrange(len(whole) + 1) for _ in range(2))
+    given: list[Any] = []
+    state = tarkit.loader(SHARDS, **options).state_dict()
+    for stop in (*stops, None):
+        data = tarkit.loader(SHARDS, **options)
+        data.load_state_dict(state)
+        samples = iter(data)
+        given += islice(samples, None if stop is None else stop - len(given))
+        state = data.state_dict()
+    assert given == whole
+
+
+def test_random_numbers() -> None:
+    """They differ by epoch, sample and value, are those of a sample for any workers, and leave the process's alone."""
+    numpy = pytest.importorskip("numpy")
+
+    def drawn(sample: dict[str, Any]) -> tuple[str, float, float]:
+        return sample["__key__"], random.random(), numpy.random.rand()
+
+    data = tarkit.loader(SHARDS, transform=drawn, epochs=2)
+    random.seed(1)
+    numpy.random.seed(1)
+    expected = random.random(), numpy.random.rand()
+    random.seed(1)
+    numpy.random.seed(1)
+    given = list(data)
+    assert (random.random(), numpy.random.rand()) == expected
+    assert len(set(given)) == len(given) == len({number for _, number, _ in given}) == 30
+    parts = [tarkit.loader(SHARDS, transform=drawn, worker=worker, workers=3) for worker in range(3)]
+    assert sorted(value for part in parts for value in part) == sorted(given[:15])
+    full = [
+        tarkit.loader(SHARDS, transform=drawn, shuffle="full", worker=w, workers=n) for n in (1, 2) for w in range(n)
+    ]
+    assert sorted(full[0]) == sorted([*full[1], *full[2]])
+
+
+def test_an_exception() -> None:
+    """It names the sample, and the sample comes again."""
+
+    def fails(sample: dict[str, Any]) -> Iterator[str]:
+        yield sample["__key__"]
+        if sample["cls"] == 2 and broken:
+            raise ValueError("no")
+        yield sample["__key__"].upper()
+
+    broken = True
+    options: dict[str, Any] = {"decode": True, "shuffle_shards": False, "transform": fails}
+    whole = [key for number in range(4) for key in [f"0/{number}"] * 2]
+    for batch in (None, 3):
+        broken = True
+        data = tarkit.loader("s-0.tar", batch=batch, **options)
+        given: list[Any] = []
+        with pytest.raises(ValueError, match="no") as caught:
+            given.extend(data)
+        assert caught.value.__notes__ == ["tarkit: in the transform of '0/2' in s-0.tar"]
+        again = tarkit.loader("s-0.tar", batch=batch, **options)
+        again.load_state_dict(data.state_dict())
+        broken = False
+        given.extend(again)
+        assert (given if batch is None else [key for part in given for key in part]) == whole
+
+
+@each_row(
+    ("options", "message"),
+    [
+        ({"transform": 3}, "transform"),
+        ({"as_tuple": True}, "as_tuple requires select"),
+        ({"as_tuple": True, "select": "cls", "transform": len}, "as_tuple cannot be used with transform"),
+    ],
+)
+def test_usage(options: dict[str, Any], message: str) -> None:
+    """Options that do not go together are refused."""
+    with pytest.raises((tarkit.Usage, TypeError), match=message):
+        tarkit.loader(SHARDS, **options)
+
+
+def test_no_length_with_transform() -> None:
+    """Its number of values is known only where `equal` or `length` sets it."""
+    with pytest.raises(TypeError, match="the number of samples is known"):
+        len(tarkit.loader(SHARDS, shuffle="full", transform=noisy))
+    assert len(tarkit.loader(SHARDS, shuffle="full", transform=noisy, equal="drop")) == 15
+
+
+def test_endless_order_of_nothing() -> None:
+    """An endless order whose samples are all left out ends with an error."""
+    with pytest.raises(tarkit.TarkitError, match="no samples that give a value"):
+        next(iter(tarkit.loader(SHARDS, transform=lambda _: None, epochs=None, resample=True)))
