@@ -87,19 +87,19 @@ def _words(text: str) -> Iterator[Assignment]:
         yield _assignment(word)
 
 
-def _assignment(word: re.Match[str]) -> Assignment:
-    name, column, members = _bare(word[1]), _bare(word[2] or ""), word[3]
+def _assignment(match: re.Match[str]) -> Assignment:
+    name, column, members = _bare(match[1]), _bare(match[2] or ""), match[3]
     field, path = _split_path(name)
     if members is not None:
         if field.rpartition(".")[2].lower() not in _JSON:
-            raise Usage(f"{spell('set')} {show(word[0])}: an object is JSON", f"for example json:{{{members}}}")
+            raise Usage(f"{spell('set')} {show(match[0])}: an object is JSON", f"for example json:{{{members}}}")
         pairs = ((_bare(one), _bare(other or one)) for one, other in _MEMBERS.findall(members))
         assignment = Assignment(field, "", tuple(Member((*path, one), other) for one, other in pairs))
     elif path:
         assignment = Assignment(field, "", (Member(path, column or name),))
     else:
         assignment = Assignment(field, column or name)
-    _check(assignment, word[0])
+    _check(assignment, match[0])
     return assignment
 
 
