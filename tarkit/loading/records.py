@@ -64,7 +64,7 @@ def collate_lists(items: list[Any]) -> Any:
     if all(type(item) is tuple for item in items):
         if len(lengths := {len(item) for item in items}) > 1:
             raise TarkitError(
-                f"tuples of {min(lengths)} and {max(lengths)} values cannot be in one batch", "give collate"
+                f"tuples of different lengths cannot be in one batch: {min(lengths)}, {max(lengths)}", "give collate"
             )
         return tuple(map(list, zip(*items, strict=True)))
     return items
