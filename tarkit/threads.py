@@ -116,23 +116,26 @@ class ThreadCall(ProcessBound, Generic[Result]):
 
 
 class Worker:
-    """A thread that makes calls one after another, in the order in which they were made (see `ThreadCall`)."""
+    """A thread, or several, which make calls in the order in which they were put to them (see `ThreadCall`)."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, threads: int = 1) -> None:
         from queue import SimpleQueue
 
         self.queue: SimpleQueue[ThreadCall[Any] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._threads = [threading.Thread(target=self._run, name=name, daemon=True) for _ in range(threads)]
+        for thread in self._threads:
+            thread.start()
 
     def _run(self) -> None:
         while (call := self.queue.get()) is not None:
             call.run()
 
-    def end(self) -> None:
-        """Wait until all calls are made, and end the thread."""
-        self.queue.put(None)
-        self._thread.join()
+    def end(self, wait: bool = True) -> None:
+        """End the threads once all calls are made; wait for that, or leave them to themselves."""
+        for _ in self._threads:
+            self.queue.put(None)
+        for thread in self._threads if wait else ():
+            thread.join()
 
 
 def call_interruptibly(work: Callable[[], Result]) -> Result:

@@ -300,7 +300,6 @@ WORLD = {
 
 
 ENVIRONMENT = (  # besides four directories
-    "tarkit.indexing.get",
     "tarkit.jobs.strays",
     "tarkit.media.limits",
     "tarkit.pipeline.run",

@@ -5,7 +5,6 @@ An index next to a shard is used to find the sample, if it matches the shard (se
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 
 from tarkit.errors import MissingKey, Problem, TarkitError, show
@@ -56,8 +55,7 @@ class _KeySamples:
         self._samples = singly(batches)
         inputs = self.flow.inputs
         if key is not None and data.unchanged and isinstance(inputs, DatasetReader) and inputs.interleave == 1:
-            cache = os.environ.get("WDS_CACHE")
-            search = KeySearch(key, run.policy, moves=moves, tmpdir=inputs.tmpdir, cache=cache, note=run.note)
+            search = KeySearch(key, run.policy, moves=moves, tmpdir=inputs.tmpdir, note=run.note)
             inputs.search = self._search = search
             self._samples = iter(inputs)
 

@@ -58,7 +58,6 @@ class KeySearch:
         *,
         moves: bool,
         tmpdir: str | None,
-        cache: str | None,
         note: Callable[[str], None],
     ) -> None:
         """Prepare the search.
@@ -68,7 +67,6 @@ class KeySearch:
             policy: decides about problems of the sample; its `warn` gets those of indexes.
             moves: whether the sample is copied to another archive.
             tmpdir: the directory of temporary files.
-            cache: the directory of the cache for objects whose options name none, if there is one.
             note: called with messages about indexes.
         """
         self.passed_over = 0
@@ -76,7 +74,6 @@ class KeySearch:
         self._policy = policy
         self._moves = moves
         self._tmpdir = tmpdir
-        self._cache = cache
         self._note = note
         self._ended, self._parsing = threading.Event(), threading.Lock()
 
@@ -101,10 +98,8 @@ class KeySearch:
 
     def _begin(self, location: Location, look: Callable[[], _Answer]) -> Callable[[], _Answer]:
         """Begin to look at an object in a thread; return the wait for it. Others are opened in their turn."""
-        chosen = connect.options_of(location.options).cache
-        cached = bool(self._cache if chosen is None else chosen)  # to open an object is to fetch all of it
-        if location.kind != "url" or cached or codec_by_suffix(location.text):  # a compressed object is a stream
-            return look
+        if location.kind != "url" or connect.cache_of(location.options) or codec_by_suffix(location.text):
+            return look  # it would be fetched: a compressed object is a stream
         return ThreadCall(look).result
 
     def _answers(self, location: Location) -> Iterator[_Answer]:

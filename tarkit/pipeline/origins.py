@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 from tarkit.errors import Unsupported, Usage
 from tarkit.samples.fields import parse_fields
@@ -13,6 +13,9 @@ from tarkit.streams.ranges import AssembledSource, Held, JoinedSource
 from tarkit.streams.source import FileSource, Source, WindowSource
 from tarkit.tar.block import HARD_LINK
 from tarkit.tar.reader import Entry
+
+if TYPE_CHECKING:
+    from tarkit.streams.remote import RemoteSource
 
 Span = tuple[int, int]  # start and stop in the input
 
@@ -141,7 +144,7 @@ def unaltered(source: Source) -> Source:
     return source
 
 
-def is_object(source: object) -> TypeGuard[WindowSource]:
+def is_object(source: object) -> TypeGuard[RemoteSource]:
     """Return whether a source is an object of a store, read by ranges."""
     return isinstance(source, WindowSource) and source.url is not None
 

@@ -36,14 +36,14 @@ from tarkit.samples.sample import SampleBatch, TarSample, ViewRow, singly
 from tarkit.spill.records import SpilledList
 from tarkit.streams.ranges import AssembledSource, HeldRange, JoinedSource, MovedRange
 from tarkit.streams.sink import Sink
-from tarkit.streams.source import FileSource, Source, WindowSource, gather
+from tarkit.streams.source import FileSource, Source, gather
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import fast
 from tarkit.tar.reader import Entry
 from tarkit.tar.writer import EntryWriter
 
 if TYPE_CHECKING:
-    from tarkit.stores.reading import RangeRequest
+    from tarkit.streams.remote import RemoteSource
 
 TOGETHER = 512  # samples that may become one batch
 LEAST = 128  # as many are not divided into halves
@@ -56,9 +56,9 @@ FETCHED = 1 << 16  # bytes of a sample of an object that is copied while it is p
 class RangeList:
     """The inputs and temporary files by number; converts samples to places and back.
 
-    Bytes of sources that do not stay, such as streams, are copied to temporary space, and so are those of small samples
-    of objects, if it `fetches` them; `stored` counts them. If it does not, samples with new names stay in their
-    archives too, and get the names when they are made again.
+    Bytes of sources that do not stay, such as streams, are copied to temporary space, and so are samples of objects
+    that are small or in memory, if it `fetches` them; `stored` counts them. If it does not, samples with new names stay
+    in their archives too, and get the names when they are made again.
     """
 
     def __init__(self, tmpdir: str | None, fetches: bool = True) -> None:
@@ -120,7 +120,7 @@ class RangeList:
                 return pack_ranges(named_ranges, kind, tail)
             return pack_ranges(named_ranges, kind | NAMED, with_words(words, tail))
         spans = spans or [(0, 0)]  # a sample without fields
-        if stays(source) and not (self.fetches and is_object(source) and spans[-1][1] - spans[0][0] <= FETCHED):
+        if stays(source) and not (self.fetches and _is_at_hand(source, spans[0][0], spans[-1][1])):
             start, stop = spans[0]
             kind, tail = self._tail(key, row)
             if len(spans) == 1 and stop - start < SHORT_LIMIT:
@@ -305,19 +305,12 @@ class RangeList:
         """Whether samples are in objects of stores."""
         return any(map(is_object, self.files))
 
-    def request(self, place: Place) -> list[RangeRequest] | None:
-        """Begin to fetch the ranges of a place; None if they are not all in objects of stores."""
-        ranges = self.in_sources(place)
-        if not all(is_object(file) for file, _, _ in ranges):
-            return None
-        requests = (file.request(start, stop) for file, start, stop in ranges if isinstance(file, WindowSource))
-        return [request for request in requests if request is not None]
-
-    def free(self, place: Place) -> None:
-        """Free the windows and connections of the objects that have the ranges of a place."""
-        for file, _, _ in self.in_sources(place):
-            if is_object(file):
-                file.close()
+    def remote_ranges(self, places: Iterable[Place]) -> Iterator[tuple[RemoteSource, int, int]]:
+        """Yield the ranges of places that are in objects of stores."""
+        for place in places:
+            for source, start, stop in self.in_sources(place):
+                if is_object(source):
+                    yield source, start, stop
 
     def entries(self, place: Place) -> Iterator[tuple[Source, Entry]]:
         """Yield the entries at a place, each with its source."""
@@ -361,6 +354,11 @@ class KeptSamples:
             sample = self._ranges.sample(place)
             sample.key = sample.key or None
             yield sample
+
+
+def _is_at_hand(source: Source, start: int, stop: int) -> bool:
+    """Return whether a range of an object is short, or in memory, so that a copy takes less than another request."""
+    return is_object(source) and (stop - start <= FETCHED or source.holds(start, stop))
 
 
 def _are_files(files: Iterable[Source | TemporaryFile]) -> TypeGuard[Sequence[FileSource]]:

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import islice, pairwise, repeat
 from operator import add, or_, sub
+from typing import TYPE_CHECKING
 
 from tarkit.errors import MissingFile, Problem, TarkitError, Unsupported, show
+from tarkit.pipeline.origins import is_object
 from tarkit.pipeline.places import SHORT, SHORT_LIMIT, Place
 from tarkit.pipeline.ranges import RangeList
 from tarkit.pipeline.view_rows import Rows, StoredRow, ViewFile, locate_archive
 from tarkit.samples.checks import EntryChecks, describe_link
-from tarkit.samples.dataset import InputReader, open_source
+from tarkit.samples.dataset import SMALL, InputReader, open_source
 from tarkit.samples.fields import parse_fields, with_names
 from tarkit.samples.groups import BatchFinder
 from tarkit.samples.sample import SampleBatch, TarSample, is_safe, key_of, split_name
+from tarkit.stores.connect import cache_of
+from tarkit.stores.object_prefetch import prefetch_objects
 from tarkit.streams.location import Location
 from tarkit.streams.ranges import JoinedSource
 from tarkit.streams.source import Source, WindowSource
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, TarReader
 
+if TYPE_CHECKING:
+    from tarkit.streams.remote import RemoteSource
+
 LEAST = 4  # samples that are checked together
+HEADERS = 1 << 12  # bytes that are fetched of a large sample whose contents are not needed
 
 
 class ViewReader:
@@ -61,12 +69,45 @@ class ViewReader:
         return location
 
     def batches(self) -> Iterator[SampleBatch]:
-        """Read the samples."""
+        """Read the samples; those of objects of stores are fetched before their turn."""
         self.dropped = 0
         before = 0
-        for rows in self._file.rows():
+        rows_in_order = self._file.rows()
+        if any(location.kind == "url" for location in self.shards.values()):
+            rows_in_order = self._fetched(rows_in_order)
+        for rows in rows_in_order:
             yield from self._read(rows, before)
             before += len(rows.keys)
+
+    def _fetched(self, rows_in_order: Iterator[Rows]) -> Iterator[Rows]:
+        """Return the rows in smaller parts, each once the ranges of its samples are in memory."""
+        from tarkit.streams.prefetch import Groups, fetch_ahead
+
+        groups = Groups()
+        parts = (
+            rows.part(group[0], len(group))
+            for rows in rows_in_order
+            for group in groups(range(len(rows.keys)), rows.size)
+        )
+        return fetch_ahead(parts, self._parts_of)
+
+    def _parts_of(self, rows: Rows) -> Iterator[tuple[RemoteSource, int, int]]:
+        """Yield the ranges to be fetched: whole samples, or the first headers of large ones that are not read now.
+
+        Their objects are opened, many at a time. A range that cannot be is left out: it is reported in its turn.
+        """
+        self._open(dict.fromkeys(rows.shards))
+        if rows.more is not None:
+            self._open({each.shard: None for ranges in rows.more for each in ranges})
+        whole = self._inputs.contents and not self._inputs.reordered
+        for at in range(len(rows.keys)):
+            for shard, start, stop in rows.ranges(at):
+                source = self._sources[shard]
+                if not is_object(source) or not 0 <= start < stop <= (source.size or 0):
+                    continue
+                if not whole and stop - start > source.gap:
+                    stop = start + HEADERS
+                yield source, start, stop
 
     def __iter__(self) -> Iterator[TarSample]:
         """Yield the samples one by one."""
@@ -76,16 +117,20 @@ class ViewReader:
     def _source(self, shard: str) -> WindowSource:
         source = self._sources.get(shard)
         if source is None:
-            opened = open_source(self.shards[shard])
-            if not isinstance(opened, WindowSource):
-                opened.close()
-                location = self.shards[shard]
-                raise Unsupported(
-                    f"{location.name}: it is compressed, and a view needs plain archives",
-                    f"tarkit cat {location.name} -o NAME.tar makes a plain archive",
-                )
-            source = self._sources[shard] = opened
+            source = self._sources[shard] = _open_plain(self.shards[shard])
         return source
+
+    def _open(self, shards: Iterable[str]) -> None:
+        """Open archives that are not open yet, objects of stores many at a time."""
+        missing = [shard for shard in shards if shard not in self._sources]
+        places = {self.shards[shard].text: self.shards[shard] for shard in missing}
+
+        def wanted_of(shard: str) -> tuple[str, int | None] | None:
+            location = self.shards[shard]
+            return (location.text, SMALL) if location.kind == "url" and not cache_of(location.options) else None
+
+        for shard, request in prefetch_objects(missing, wanted_of, lambda url, size: _open_plain(places[url])):
+            self._sources[shard] = _open_plain(self.shards[shard]) if request is None else request.result()
 
     def _read(self, rows: Rows, before: int) -> Iterator[SampleBatch]:
         """Yield the samples of rows, together as far as they can be."""
@@ -239,6 +284,18 @@ class ViewReader:
         """Free the memory of the archives; another pass reads them again."""
         for source in self._sources.values():
             source.close()
+
+
+def _open_plain(location: Location) -> WindowSource:
+    """Open an archive that ranges can be read of. Raises Unsupported for others."""
+    source = open_source(location)
+    if isinstance(source, WindowSource):
+        return source
+    source.close()
+    raise Unsupported(
+        f"{location.name}: it is compressed, and a view needs plain archives",
+        f"tarkit cat {location.name} -o NAME.tar makes a plain archive",
+    )
 
 
 def _plain(key: bytes, entries: Sequence[Entry]) -> bool:

@@ -155,6 +155,27 @@ class Rows(NamedTuple):
     more: list[list[MoreRange]] | None
     fields: list[str | None] | None
 
+    def part(self, at: int, count: int) -> Rows:
+        """Return `count` rows from one on."""
+        stop = at + count
+        more, fields = self.more and self.more[at:stop], self.fields and self.fields[at:stop]
+        keys, shards, starts, stops = (
+            self.keys[at:stop],
+            self.shards[at:stop],
+            self.starts[at:stop],
+            self.stops[at:stop],
+        )
+        return Rows(self.group, self.first + at, keys, shards, starts, stops, more, fields)
+
+    def ranges(self, at: int) -> list[MoreRange]:
+        """Return all ranges of the sample of a row."""
+        first = MoreRange(self.shards[at], self.starts[at], self.stops[at])
+        return [first] if self.more is None else [first, *self.more[at]]
+
+    def size(self, at: int) -> int:
+        """Return the bytes of the sample of a row."""
+        return sum(stop - start for _, start, stop in self.ranges(at))
+
     def of(self, at: int, count: int) -> list[StoredRow]:
         """Return some of the rows."""
         return [StoredRow(self.group, self.first + number) for number in range(at, at + count)]

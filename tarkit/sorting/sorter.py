@@ -8,7 +8,7 @@ There are two ways; the source of a sample decides:
 
 - by ranges: samples of files stay where they are; a compact list of ranks and ranges is sorted, and they are copied
   from the files in their new order. Data are read once and written once, beside the headers. Objects of stores whose
-  samples are large are sorted like this as well, with many ranges requested ahead (`sample_prefetch`).
+  samples are large are sorted like this as well, with many ranges requested ahead (`streams.prefetch`).
 - by runs: samples of streams, those with other names than in their file, and those that code of the user makes, are
   collected up to `memory`, sorted, and written to a temporary file as one run; the runs are merged. Data are read
   twice and written twice, always in sequence; temporary space is the size of the data. Data that fit into `memory`
@@ -20,23 +20,26 @@ A list that is larger than `memory` is sorted in runs itself (external merge sor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, islice, repeat
 from operator import itemgetter
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from tarkit.errors import Problem, show, spell
 from tarkit.pipeline.origins import Span, is_object, split_off_strays, stays, unaltered, will_need
-from tarkit.pipeline.places import SHORT, SHORT_LIMIT, Place, key_in
+from tarkit.pipeline.places import SHORT, SHORT_LIMIT, Place, key_in, size_of
 from tarkit.pipeline.ranges import RangeList
 from tarkit.problems import Policy
 from tarkit.samples.checks import EQUAL_PARTS, describe_duplicate, duplicate_entries
 from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.sizes import plural
 from tarkit.sorting.runs import Record, Runs, SeenKeys
-from tarkit.sorting.sample_prefetch import prefetch_samples
 from tarkit.spill.runs import END, HEAD, escape, merge, ordinal_of, rank_of, rest_of, rests_of
+
+if TYPE_CHECKING:
+    from tarkit.streams.prefetch import Part
 
 Rank = Callable[[TarSample, int], bytes | None]
 Ranks = Callable[[SampleBatch], Sequence[bytes] | None]
@@ -162,9 +165,12 @@ class Sorter:
         """Yield the records in order, with their samples."""
         blocks, places, blob = self._in_order(), self._places, self._runs.blob
         if self.contents and places.remote:
-            records = ((record, rest_of(record), blob(record)) for block in blocks for record in block)
-            for record, place, held in prefetch_samples(records, places):
-                yield record, places.sample(place, held)
+            from tarkit.streams.prefetch import Groups, fetch_ahead
+
+            records = ((record, blob(record)) for block in blocks for record in block)
+            for group in fetch_ahead(Groups()(records, _size), self._remote_ranges):
+                for record, held in group:
+                    yield record, places.sample(rest_of(record), held)
         elif self.contents and not self._runs.blobs:
             for block in blocks:
                 yield from zip(block, singly(places.batches(rests_of(block))), strict=True)
@@ -172,6 +178,10 @@ class Sorter:
             for block in blocks:
                 for record in block:
                     yield record, places.sample(rest_of(record), blob(record))
+
+    def _remote_ranges(self, records: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Part]:
+        """Return the ranges of samples that are in objects of stores."""
+        return self._places.remote_ranges(rest_of(record) for record, held in records if held is None)
 
     def _alone(self, strays: list[Place]) -> TarSample:
         """Return the entries without a key as a sample."""
@@ -378,6 +388,11 @@ class Sorter:
             kept = ([record for record in block if not marks[ordinal_of(record)]] for block in blocks)
             blocks = filter(None, kept)
         return merge((blocks, self._ranked_late.blocks())) if self._ranked_late.count else blocks
+
+
+def _size(item: tuple[bytes, bytes | None]) -> int:
+    """Return the bytes of the sample of a record."""
+    return size_of(rest_of(item[0]))
 
 
 def _records(batch: SampleBatch, ranks: Sequence[bytes], ordinal: int, file: int) -> list[bytes]:

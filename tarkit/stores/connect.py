@@ -78,10 +78,16 @@ def read_object(url: str, options: StoreOptions | None = None) -> tuple[bytes, I
     return remote.read_all(), remote.info
 
 
+def cache_of(options: StoreOptions | None = None) -> str | None:
+    """Return the directory of the cache, in which each object that is opened is fetched; None or empty for none."""
+    options = options_of(options)
+    return os.environ.get("WDS_CACHE") if options.cache is None else options.cache
+
+
 def open_cached(url: str, options: StoreOptions | None = None) -> CachedFile | None:
     """Return the file of the cache that has an object; None if there is no cache, or the object is read without it."""
     options = options_of(options)
-    directory = os.environ.get("WDS_CACHE") if options.cache is None else options.cache
+    directory = cache_of(options)
     if not directory:
         return None
     name, size = spell("cache_size"), options.cache_size

@@ -19,7 +19,7 @@ from tarkit.sizes import plural
 from tarkit.stores.checksum import ChecksumCheck
 from tarkit.stores.retry import RetryPolicy
 from tarkit.stores.store import Info, Reply, Store, StoreOptions, TryAgain, changed_error
-from tarkit.threads import ProcessBound, ThreadCall, call_interruptibly
+from tarkit.threads import ProcessBound, ThreadCall, Worker, call_interruptibly
 
 FIRST = 1 << 20
 """Bytes of the first range of a stream; the next ones have twice as many each, up to LARGEST."""
@@ -224,12 +224,14 @@ class Transfer(ProcessBound):
 
 
 class RangeRequest:
-    """A transfer in a thread; `check` is called with its bytes when they are taken."""
+    """A transfer in a thread of its own, or of a worker; `check` is called with its bytes when they are taken."""
 
-    def __init__(self, transfer: Transfer, check: Callable[[bytes], object] = bool) -> None:
+    def __init__(
+        self, transfer: Transfer, check: Callable[[bytes], object] = bool, worker: Worker | None = None
+    ) -> None:
         self._transfer = transfer
         self._check = check
-        self._call = ThreadCall(transfer.rest)
+        self._call = ThreadCall(transfer.rest, worker)
 
     def result(self) -> bytes:
         """Wait for the bytes, and return all of them. Raises an exception of reading."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from operator import itemgetter
 from threading import get_ident
 
 from tarkit.errors import Problem
@@ -9,6 +12,7 @@ from tarkit.stores.reading import RangeRequest, RemoteObject, Stream, Transfer
 from tarkit.streams.copy import CHUNK, new_buffer
 from tarkit.streams.sink import Sink
 from tarkit.streams.source import WindowSource
+from tarkit.threads import Worker
 
 REQUEST = 1 << 20
 """Bytes that arrive while one reply is waited for: a gap of so many between two ranges is read through, and dropped.
@@ -25,6 +29,22 @@ KEPT_WHOLE = 1 << 20
 """The same once contents of samples are read whole."""
 
 
+class HeldRanges:
+    """Ranges of an object in memory, which do not overlap: pairs of start and bytes."""
+
+    def __init__(self, pieces: Iterable[tuple[int, bytes]]) -> None:
+        ordered = sorted(pieces, key=itemgetter(0))
+        self._starts = [start for start, _ in ordered]
+        self._pieces = [memoryview(piece) for _, piece in ordered]
+
+    def find(self, start: int, stop: int) -> memoryview | None:
+        """Return the bytes from `start` on, at least up to `stop`; None if they are not there."""
+        at = bisect_right(self._starts, start) - 1
+        if at < 0 or stop - self._starts[at] > len(self._pieces[at]):
+            return None
+        return self._pieces[at][start - self._starts[at] :]
+
+
 class RemoteSource(WindowSource):
     """An object that ranges of bytes are requested of.
 
@@ -32,6 +52,9 @@ class RemoteSource(WindowSource):
     a larger step closes the stream. The thread that calls `peek` reads from the window what is in it, without a
     request. Where that thread reads an eighth of a sample at once, the window passes over the contents of the next ones
     as well.
+
+    Attributes:
+        held: ranges that were fetched before their turn (see `prefetch`): they are read from memory.
     """
 
     ahead = (1 << 12, 1 << 15, 1 << 18, 1 << 20)
@@ -48,11 +71,15 @@ class RemoteSource(WindowSource):
         self._kept = 0  # bytes before it were released
         self._thread = 0  # the one that called `peek`
         self._whole = False  # whether contents are read
+        self.held: list[HeldRanges] = []
+        self._borrowers: set[Callable[[], None]] = set()
 
     def peek(self, pos: int, n: int) -> memoryview:
         """Return at least `n` bytes from `pos` on, fewer only at the end; valid until the next call."""
         self._thread = get_ident()
         n = max(min(n, (self.size or 0) - pos), 0)  # the window stays at the end
+        if (held := self._find(pos, pos + n)) is not None:
+            return held
         kept, most = self._kept, KEPT_WHOLE if self._whole else KEPT
         if pos + n > self._end and self._base <= kept <= self._end and 0 < pos - kept <= most and self._is_near(pos):
             return super().peek(kept, pos - kept + n)[pos - kept :]
@@ -66,6 +93,8 @@ class RemoteSource(WindowSource):
 
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes [start, stop). It may be called from any thread."""
+        if (held := self._find(start, stop)) is not None:
+            return bytes(held[: stop - start])
         if self._thread == get_ident():
             if self._base <= start and stop <= self._end:
                 return bytes(self._seen[start - self._base : stop - self._base])
@@ -74,6 +103,9 @@ class RemoteSource(WindowSource):
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to `sink`."""
+        while start < stop and (held := self._find(start, start + 1)) is not None:
+            sink.write(held[: stop - start])
+            start += min(len(held), stop - start)
         if stop - start <= CHUNK or (self._base <= start and stop <= self._end):
             sink.write(self.read(start, stop))
             return
@@ -96,11 +128,35 @@ class RemoteSource(WindowSource):
 
     def another(self) -> RemoteSource:
         """Return a source of the same version of the object with a window of its own, for another thread."""
-        return RemoteSource(self._remote, self.name)
+        other = RemoteSource(self._remote, self.name)
+        other.held = self.held
+        return other
 
-    def request(self, start: int, stop: int) -> RangeRequest:
-        """Begin to fetch bytes [start, stop), in a thread; a connection that breaks is taken up at its byte."""
-        return RangeRequest(Transfer(self._remote, start, stop), lambda data: self.complete(data, start, stop))
+    def request(self, start: int, stop: int, worker: Worker) -> RangeRequest:
+        """Begin to fetch bytes [start, stop), by a worker; a connection that breaks is taken up at its byte."""
+        transfer = Transfer(self._remote, start, stop)
+        return RangeRequest(transfer, lambda data: self.complete(data, start, stop), worker)
+
+    def lend(self, flush: Callable[[], None]) -> None:
+        if self.held:
+            self._borrowers.add(flush)
+
+    def drop(self, ranges: HeldRanges) -> None:
+        """Free ranges that were held."""
+        while self._borrowers:
+            self._borrowers.pop()()
+        self.held.remove(ranges)
+
+    def holds(self, start: int, stop: int) -> bool:
+        """Return whether bytes [start, stop) are held."""
+        return self._find(start, stop) is not None
+
+    def _find(self, start: int, stop: int) -> memoryview | None:
+        """Return bytes from `start` on that were fetched before their turn, at least up to `stop`; None if not."""
+        for ranges in reversed(self.held):
+            if (held := ranges.find(start, stop)) is not None:
+                return held
+        return None
 
     def complete(self, data: bytes, start: int, stop: int) -> bytes:
         """Return the bytes of a range; raise Problem if the object ends before its end."""

@@ -19,7 +19,6 @@ from tarkit.streams.sink import Sink
 from tarkit.streams.tempfile import TemporaryFile
 
 if TYPE_CHECKING:
-    from tarkit.stores.reading import RangeRequest
     from tarkit.stores.store import StoreOptions
     from tarkit.streams.location import Location
 
@@ -148,10 +147,6 @@ class WindowSource(Source):
     def another(self) -> WindowSource:
         """Return a source of the same bytes with a window of its own, for another thread."""
         raise NotImplementedError
-
-    def request(self, start: int, stop: int) -> RangeRequest | None:
-        """Begin to fetch bytes [start, stop), which are needed soon; None if that would not save time."""
-        return None
 
     def close(self) -> None:
         """Free the memory. Samples may still refer to the source, and read from it."""

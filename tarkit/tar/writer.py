@@ -46,8 +46,7 @@ class EntryWriter:
         if self._source is not None:
             self._end_range()
         self._source, self._start, self._stop = source, start, stop
-        if not source.seekable:
-            source.lend(self.flush)
+        source.lend(self.flush)
 
     def raw(self, pieces: Sequence[bytes], size: int) -> None:
         """Append `pieces`, which are `size` bytes together."""

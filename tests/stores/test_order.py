@@ -14,8 +14,8 @@ pytest.importorskip("urllib3")
 
 import tarkit
 from tarkit.samples import dataset
-from tarkit.sorting import sample_prefetch
 from tarkit.stores import reading
+from tarkit.streams import prefetch
 from tarkit.streams.remote import RemoteSource
 from tests._tools import each_row
 from tests.conftest import PAX, Archive, Content, Run, entries, tar
@@ -35,7 +35,9 @@ IN_ORDER = "read in order, from its start"
 
 @pytest.fixture
 def server(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> HttpServer:
-    """A server, with a low bound of large samples, and of gaps that are read through."""
+    """A server, with low bounds of large samples, of gaps that are read through, and of what is fetched together."""
+    monkeypatch.setattr(prefetch, "GROUP", 2 * SIZE)
+    monkeypatch.setattr(prefetch, "GAP", 0)
     monkeypatch.setattr(reading, "FIRST", 1 << 18)
     monkeypatch.setattr(RemoteSource, "gap", 1 << 14)
     monkeypatch.setattr(dataset, "LARGE", 1 << 16)
@@ -93,7 +95,7 @@ def test_other_objects(
     kind: str, server: HttpServer, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those whose ranges cannot be trusted are streamed, a cached one is a file."""
-    monkeypatch.setattr(sample_prefetch, "LARGEST", 150_000)
+    monkeypatch.setattr(prefetch, "GROUP", 150_000)
     data, how, more = OTHERS[kind]
     name, url = archive(data), server.serve("/a.tar", data, **how)
     for words in (["sort", "--reverse"], ["shuffle", "--seed", "7"]):
@@ -152,9 +154,7 @@ def test_an_object_that_changes_between_plan_and_fetch_is_an_error(
 def test_many_requests_at_a_time_in_bounded_memory(
     server: HttpServer, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No more than REQUESTS requests, and MEMORY bytes ahead of the sample that is used; no thread stays."""
-    monkeypatch.setattr(sample_prefetch, "MEMORY", 8 * SIZE)
-    monkeypatch.setattr(sample_prefetch, "LARGEST", 2 * SIZE)
+    """No more than two groups ahead of the sample that is used; no thread stays."""
     url = server.serve("/a.tar", tar(MEMBERS))
     seen = []
     samples = iter(tarkit.open(url).shuffle(seed=7))
@@ -172,8 +172,11 @@ def test_many_requests_at_a_time_in_bounded_memory(
     assert len(set(seen)) == 40
 
 
-def test_requests_are_made_together(server: HttpServer, run: Run, archive: Archive) -> None:
+def test_requests_are_made_together(
+    server: HttpServer, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Replies that take long overlap."""
+    monkeypatch.setattr(prefetch, "GROUP", 8 << 20)
     url = server.serve("/a.tar", tar(MEMBERS))
     most, running, lock = 0, 0, threading.Lock()
     send = server.server.RequestHandlerClass._send  # type: ignore[attr-defined]
@@ -190,7 +193,7 @@ def test_requests_are_made_together(server: HttpServer, run: Run, archive: Archi
 
     server.server.RequestHandlerClass._send = slow  # type: ignore[attr-defined]
     assert len(entries(run("shuffle", "--seed", "7", url, "-o", "-").stdout)) == 120
-    assert 8 <= most <= sample_prefetch.REQUESTS
+    assert 8 <= most <= prefetch.REQUESTS
 
 
 def test_order_alone_reads_no_contents(server: HttpServer, run: Run, archive: Archive) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("urllib3")
 
+from tarkit.streams import prefetch
+from tarkit.streams.remote import RemoteSource
 from tests._tools import each_row
 from tests.conftest import Content, Run, tar
-from tests.stores._http import HttpServer
+from tests.stores._http import HttpServer, Served
 
 BYTES = random.Random(5)
 
@@ -25,7 +28,7 @@ def members(count: int, size: int) -> list[tuple[str, Content]]:
     ]
 
 
-MANY = tar(members(400, 40_000))  # 16 MB
+MANY = tar(members(150, 40_000))  # 6 MB
 LARGE = tar(members(6, 1_200_000))
 HEADERS: dict[str, list[str]] = {
     "stats": ["stats", "--json", "{}"],
@@ -33,10 +36,10 @@ HEADERS: dict[str, list[str]] = {
     "check of contents": ["check", "{}", "--same-as", "a.tar"],
     "tsv": ["tsv", "{}", "-f", "cls"],
     "index": ["index", "{}", "--format", "dali", "-o", "x.idx"],
-    "get": ["get", "00399.cls", "{}"],
+    "get": ["get", "00149.cls", "{}"],
     "view": ["cat", "{}", "-o", "x.parquet"],
     "cat": ["cat", "{}", "-o", "x.tar"],
-    "page": ["show", "{}", "--html", "x.html", "-c", "300"],
+    "page": ["show", "{}", "--html", "x.html", "-c", "140"],
 }
 
 
@@ -68,3 +71,141 @@ def test_first_samples_alone(count: int, server: HttpServer, run: Run, here: Pat
     url = server.serve("/a.tar", MANY)
     run("show", url, "-c", str(count))
     assert server.objects["/a.tar"].sent < 2 * count * 41_000 + (2 << 20)
+
+
+def write_view(name: str, rows: list[dict[str, Any]]) -> None:
+    """Write a view of these rows."""
+    arrow: Any = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet").write_table(arrow.Table.from_pylist(rows), name)
+
+
+def rows_of(run: Run, archive: str, url: str) -> list[dict[str, Any]]:
+    """Return the rows of a view of an archive, with the name that it has in a store."""
+    parquet: Any = pytest.importorskip("pyarrow.parquet")
+    run("cat", archive, "-o", "rows.parquet")
+    rows: list[dict[str, Any]] = parquet.read_table("rows.parquet").to_pylist()
+    return [{**row, "__shard__": url} for row in rows]
+
+
+ORDERS: dict[str, tuple[int, float]] = {  # requests at most, and bytes for each byte of the samples
+    "in order": (12, 1.01),
+    "every second": (12, 2.1),
+    "in reverse": (12, 1.01),
+    "shuffled": (120, 2.0),
+    "each twice": (24, 2.1),
+    "a few": (10, 1.5),
+}
+
+
+@each_row("order", ORDERS)
+def test_a_view_of_an_object(order: str, server: HttpServer, run: Run, here: Path) -> None:
+    """The same archive as of a view of a file, with few requests for neighbours, and bytes that are used."""
+    Path("a.tar").write_bytes(MANY)
+    url = server.serve("/a.tar", MANY)
+    rows = rows_of(run, "a.tar", url)
+    random.Random(3).shuffle(shuffled := [*rows])
+    rows = {
+        "in order": rows,
+        "every second": rows[::2],
+        "in reverse": rows[::-1],
+        "shuffled": shuffled,
+        "each twice": [*rows, *rows],
+        "a few": shuffled[:8],
+    }[order]
+    write_view("remote.parquet", rows)
+    write_view("local.parquet", [{**row, "__shard__": "a.tar"} for row in rows])
+    keys = ["--rekey", "{index}-{key}"] if order == "each twice" else []
+    local = run("cat", "local.parquet", *keys, "-o", "-").stdout
+    assert run("cat", "remote.parquet", *keys, "-o", "-").stdout == local
+    served = server.objects["/a.tar"]
+    requests, share = ORDERS[order]
+    assert served.requests <= requests
+    assert served.sent <= share * len(local) + (1 << 16)
+    served.requests = served.sent = 0
+    if not keys:
+        run("sort", "remote.parquet", "-o", "x.tar")
+        assert served.requests <= requests
+        served.requests = 0
+    run("stats", "remote.parquet", "--total")
+    assert served.requests <= requests
+
+
+def test_a_few_samples_of_many_objects(server: HttpServer, run: Run, here: Path) -> None:
+    """Each object is opened by one request and read by another, many at a time."""
+    rows = []
+    for number in range(100):
+        Path("a.tar").write_bytes(
+            data := tar([(f"{number:02}-{name}", content) for name, content in members(3, 9_000)])
+        )
+        url = server.serve(f"/{number}.tar", data)
+        rows.append(rows_of(run, "a.tar", url)[1] if number % 10 == 0 else {})
+        if not rows[-1]:
+            rows[-1] = {**rows[0], "__shard__": url, "__key__": f"{number:02}-00001"}
+    random.Random(1).shuffle(rows)
+    write_view("x.parquet", rows)
+    ran = run("cat", "x.parquet", "-o", "-")
+    assert len(ran.stdout) > 100 * 9_000
+    assert sum(served.requests for served in server.objects.values()) <= 200
+
+
+@each_row("number", [2, 3, 5])
+def test_an_object_that_changes_while_a_view_is_read(number: int, server: HttpServer, run: Run, here: Path) -> None:
+    """Bytes of two versions are never mixed."""
+    Path("a.tar").write_bytes(MANY)
+    url = server.serve("/a.tar", MANY)
+
+    def change(served: Served, count: int) -> None:
+        served.etag = '"2"' if count >= number else '"1"'
+
+    server.objects["/a.tar"].change = change
+    write_view("x.parquet", rows_of(run, "a.tar", url))
+    ran = run("cat", "x.parquet", "-o", "x.tar", exit=1)
+    assert "the object has changed while it was read" in ran.stderr
+    assert not Path("x.tar").exists()
+
+
+def test_connections_that_break(server: HttpServer, run: Run, here: Path) -> None:
+    """A range is taken up at its byte."""
+    Path("a.tar").write_bytes(MANY)
+    url = server.serve("/a.tar", MANY, every=1_000_000)
+    write_view("x.parquet", rows_of(run, "a.tar", url))
+    ran = run("cat", "x.parquet", "-o", "-")
+    assert ran.stdout == run("cat", "a.tar", "-o", "-").stdout
+    assert ran.stderr.count("trying again") >= 5
+
+
+def test_the_first_samples_of_a_view(server: HttpServer, run: Run, here: Path) -> None:
+    """Little is fetched in vain where reading ends early."""
+    Path("a.tar").write_bytes(MANY)
+    url = server.serve("/a.tar", MANY)
+    write_view("x.parquet", rows_of(run, "a.tar", url))
+    run("cat", "x.parquet", "--slice", "0:3", "-o", "x.tar")
+    assert server.objects["/a.tar"].sent < 2 << 20
+
+
+def test_ranges_that_are_merged() -> None:
+    """Against a model: every range is in a piece, no piece has a large gap, and all gaps together are bounded."""
+    sources: list[Any] = [object.__new__(RemoteSource) for _ in range(3)]
+    for seed in range(200):
+        rng = random.Random(seed)
+        spread = rng.choice([1 << 16, 1 << 20, 1 << 26])
+        parts = []
+        for _ in range(rng.randrange(60)):
+            start = rng.randrange(spread)
+            parts.append((rng.choice(sources), start, start + rng.choice([0, 512, 5000, 1 << 18, 9 << 20])))
+        wanted = [part for part in parts if 0 < part[2] - part[1] <= prefetch.GROUP]
+        pieces = prefetch.merged(parts)
+        used = [
+            next(at for at, (s, a, b) in enumerate(pieces) if s is source and a <= start and stop <= b)
+            for source, start, stop in wanted
+        ]
+        assert list(dict.fromkeys(used)) == list(range(len(pieces)))
+        gaps = 0
+        for source, start, stop in pieces:
+            at = start
+            for low, high in sorted((a, b) for s, a, b in wanted if s is source and start <= a and b <= stop):
+                assert low - at <= prefetch.GAP
+                gaps += max(low - at, 0)
+                at = max(at, high)
+            assert at == stop
+        assert gaps <= prefetch.GROUP
