@@ -74,9 +74,22 @@ def pytest_collection_finish() -> None:
 
 SERVERS = {"shared", "new_cluster", "chromium"}  # fixtures; those of tests/stores are servers too, and of these files
 SERVER_FILES = {"test_urls.py", "test_dask.py", "test_on_dask.py", "test_sockets.py"}
-BUSY = {"cluster", "jobs", "loading", "messages", "proc", "shell", "streams", "test_abandoned.py", "test_limits.py"}
-BUSY |= {"test_pipes.py", "test_proc.py", "test_proc_failures.py", "test_proc_map.py", "test_shard_write.py"}
-BUSY |= {"test_map.py", "test_stdin.py", "test_threads.py", "test_work.py", "test_writers.py"}
+BUSY = {
+    str(Path(place, f"test_{name}.py"))
+    for place, names in {
+        "api": "abandoned map",
+        "commands": "each proc_failures",
+        "jobs": "guard map_shards strays",
+        "laws": "limits pipes stdin",
+        "messages": "sockets",
+        "proc": "callables function pool program",
+        "shards": "pending",
+        "shell": "shell",
+        "streams": "command mover sink",
+        ".": "parallel threads",
+    }.items()
+    for name in names.split()
+}
 CONTRACT = {"api", "cli", "commands", "interop", "laws", "loading", "shell", "test_readme.py"}
 
 
@@ -84,7 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the markers of these tests."""
     for line in (
         "forks: the test copies its process, or many processes start; it runs in a small one that has one thread",
-        "busy: has processes, threads, signals or time-outs; `.ci/run` runs it also while all cores have other work",
+        "busy: depends on processes, threads, signals or time-outs; `.ci/run` runs it while all cores have other work too",
         "servers: needs a server, a cluster of Dask, a browser or many sockets; `scripts/test` alone leaves it out",
         "sockets: those of them that have senders and receivers of ZeroMQ, and no server",
         "contract: what users see, which holds whatever the code looks like: commands, Python, laws, other packages",
@@ -102,7 +115,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("servers")
         if parts[-1] == "test_sockets.py":
             item.add_marker("sockets")
-        if not BUSY.isdisjoint(parts) or item.get_closest_marker("forks"):
+        if "/".join(parts) in BUSY:
             item.add_marker("busy")
         if place in CONTRACT:
             item.add_marker("contract")
