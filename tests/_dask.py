@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -31,6 +32,7 @@ class Cluster:
 
     def begin(self, workers: int = 2, env: Mapping[str, str] | None = None) -> Cluster:
         """Start the scheduler and workers; all of them, and those that are added, have the variables in `env`."""
+        importlib.import_module("distributed")  # once, and not in each fork that is a client
         self._env = {**os.environ, **(env or {})}
         words = ("--port", "0", "--scheduler-file", "file", "--no-dashboard")
         self.scheduler = self.start("scheduler", *words)
@@ -71,6 +73,11 @@ class Cluster:
     def log(self) -> str:
         """Return what its processes have printed."""
         return "\n".join(path.read_text() for path in sorted(self.directory.glob("*.log")))
+
+
+def read_settings() -> None:
+    """Read the variables of Dask again, in a fork that has others."""
+    importlib.import_module("dask").config.refresh()
 
 
 NewCluster: TypeAlias = Callable[..., Cluster]

@@ -395,6 +395,9 @@ def at_terminal(words: Sequence[str], **others: Any) -> tuple[subprocess.Popen[b
     return started, ours
 
 
+ROUNDS = int(os.environ.get("TARKIT_TESTS_ROUNDS", "1"))
+"""How many times as many random cases are drawn; .ci/run draws a few."""
+
 PATIENT = 60  # seconds that a test waits for an event; it comes at once unless the machine is loaded
 
 

@@ -97,7 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the markers of these tests."""
     for line in (
         "forks: the test copies its process, or many processes start; it runs in a small one that has one thread",
-        "busy: depends on processes, threads, signals or time-outs; `.ci/run` runs it while all cores have other work too",
+        "busy: depends on processes, threads, signals or time-outs; `.ci/run` runs it also while all cores are busy",
         "servers: needs a server, a cluster of Dask, a browser or many sockets; `scripts/test` alone leaves it out",
         "sockets: those of them that have senders and receivers of ZeroMQ, and no server",
         "contract: what users see, which holds whatever the code looks like: commands, Python, laws, other packages",

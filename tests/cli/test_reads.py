@@ -16,11 +16,10 @@ import pytest
 from tarkit.cli.app import group
 from tarkit.cli.command import Option
 from tests._copies import Copied
-from tests._tools import each_row
+from tests._tools import ROUNDS, each_row
 from tests.conftest import tar, tarkit
 
 pytestmark = pytest.mark.forks
-ROUNDS = int(os.environ.get("TARKIT_TESTS_ROUNDS", "1"))
 JOBS = 3
 
 

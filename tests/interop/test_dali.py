@@ -19,7 +19,7 @@ import tarkit
 from tests._odd import odd_archive
 from tests._tools import each_row, program
 from tests.commands.test_check import found
-from tests.commands.test_check_target import ROUNDS, TARGETS, claims
+from tests.commands.test_check_target import COUNT, TARGETS, claims
 from tests.conftest import GNU, PAX, Archive, Content, Run, tar
 from tests.interop._packages import BUILD, DALI, needs, result
 
@@ -121,7 +121,7 @@ def fields_of(lines: list[bytes], data: bytes) -> list[list[Any]]:
 def test_odd_archives(here: Path) -> None:
     """The index of an archive with odd names, types and headers has its fields, if `check` finds nothing."""
     checked = 0
-    for seed in range(ROUNDS):
+    for seed in range(COUNT):
         data = odd_archive(random.Random(seed))
         Path("odd.tar").write_bytes(data)
         if claims("odd.tar", "dali") != set():

@@ -16,7 +16,7 @@ import pytest
 import tarkit
 from tests._odd import odd_archive
 from tests.commands.test_check import found
-from tests.commands.test_check_target import ROUNDS, TARGETS, claims
+from tests.commands.test_check_target import COUNT, TARGETS, claims
 from tests.conftest import Archive, Run, entries, tar
 from tests.interop._packages import needs, result
 
@@ -184,7 +184,7 @@ def samples_or_none(path: str) -> list[tuple[str, dict[str, Any]]] | None:
 def test_odd_archives(here: Path) -> None:
     """No verdict on names, types and extension headers is false."""
     needs("datasets", "numpy", "PIL")
-    assert compare([odd_archive(random.Random(seed)) for seed in range(ROUNDS // 2)]) > ROUNDS // 5
+    assert compare([odd_archive(random.Random(seed)) for seed in range(COUNT // 2)]) > COUNT // 5
 
 
 def drawn(draw: random.Random, depth: int = 2) -> Any:
@@ -224,4 +224,4 @@ def contents(draw: random.Random) -> bytes:
 def test_odd_contents(here: Path) -> None:
     """No verdict on texts, numbers and JSON is false, in the first samples and in later ones."""
     needs("datasets", "numpy", "PIL")
-    assert compare([contents(random.Random(seed)) for seed in range(ROUNDS)]) == ROUNDS
+    assert compare([contents(random.Random(seed)) for seed in range(COUNT)]) == COUNT

@@ -13,7 +13,7 @@ import pytest
 import tarkit
 from tests._odd import odd_archive
 from tests.commands.test_check import found
-from tests.commands.test_check_target import ROUNDS, TARGETS, claims
+from tests.commands.test_check_target import COUNT, TARGETS, claims
 from tests.conftest import Archive, Run, tar
 from tests.interop._packages import needs, result
 
@@ -152,9 +152,9 @@ def test_the_rules_of_check(run: Run, archive: Archive) -> None:
 
 def test_odd_archives(here: Path) -> None:
     """The same for names, types and extension headers drawn at random."""
-    for seed in range(ROUNDS // 2):
+    for seed in range(COUNT // 2):
         Path(f"{seed}.tar").write_bytes(odd_archive(random.Random(seed)))
-    Path("shards").write_text("\n".join(f"{seed}.tar" for seed in range(ROUNDS // 2)))
+    Path("shards").write_text("\n".join(f"{seed}.tar" for seed in range(COUNT // 2)))
     scan = SCAN.replace("sys.argv[1:]", 'open("shards").read().split()')
     for seed, listed in enumerate(result(PREPARE + scan)):
         said, data = claims(f"{seed}.tar", "energon"), Path(f"{seed}.tar").read_bytes()

@@ -12,7 +12,7 @@ import pytest
 import tarkit
 from tests._odd import odd_archive
 from tests.commands.test_check import found
-from tests.commands.test_check_target import ROUNDS, TARGETS, F, M, claims
+from tests.commands.test_check_target import COUNT, TARGETS, F, M, claims
 from tests.conftest import Archive, Run
 from tests.interop._packages import needs, result
 
@@ -100,14 +100,14 @@ def test_the_rules_of_check(run: Run, archive: Archive) -> None:
 def test_odd_archives(here: Path) -> None:
     """The same for names, types and extension headers drawn at random: no verdict is false."""
     needs("ray", "pandas")
-    for seed in range(ROUNDS // 2):
+    for seed in range(COUNT // 2):
         Path(f"{seed}.tar").write_bytes(odd_archive(random.Random(seed)))
     checked = 0
-    for seed, rows in enumerate(read_by_ray(*(f"{seed}.tar" for seed in range(ROUNDS // 2)))):
+    for seed, rows in enumerate(read_by_ray(*(f"{seed}.tar" for seed in range(COUNT // 2)))):
         said = claims(f"{seed}.tar", "ray")
         if said is None:
             continue
         checked += 1
         assert said != {F} or isinstance(rows, str), seed
         assert (rows == samples_of(f"{seed}.tar")) == (not said), (seed, said, rows)
-    assert checked > ROUNDS // 5
+    assert checked > COUNT // 5

@@ -11,14 +11,14 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tarkit.jobs import dask
-from tests._dask import Cluster, NewCluster
+from tests._dask import Cluster, NewCluster, read_settings
 from tests._tools import PATIENT, each_row, gone, happens, pid_in, process, tarkit
 from tests.conftest import tar
 
@@ -80,6 +80,22 @@ def local(here: Path) -> dict[str, bytes]:
     return found
 
 
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Make a cluster without workers."""
+    with ExitStack() as stack:
+        yield Cluster(tmp_path_factory.mktemp("cluster"), stack).begin(0)
+
+
+@pytest.fixture
+def empty(scheduler: Cluster) -> Iterator[Cluster]:
+    """Return a cluster without workers; those that the test adds end with it."""
+    yield scheduler
+    for worker in scheduler.workers:
+        worker.kill()
+    assert happens(lambda: scheduler.log().count("Remove worker addr") == len(scheduler.workers))
+
+
 def python(script: str, *words: str, exit: int = 0) -> subprocess.CompletedProcess[str]:
     """Run a script."""
     words = (sys.executable, "-c", textwrap.dedent(script), *words)
@@ -97,12 +113,9 @@ def test_same_as_local(shared: Cluster, local: dict[str, bytes]) -> None:
     assert all(each["outputs"] and each["samples"] == 3 for each in records())
     again = tarkit("sort", "in-{0..7}.tar", "-o", "out-{index}.tar", "--journal", "j", "--resume", "-v")
     assert "8 jobs: 8 kept" in said(again)[-1]  # by a local run
-    line = ["--", "cat", "in-{}.tar", "--match", "/[01]", "+", "tsv", "-f", "txt"]
-    there = tarkit("each", "{0..7}", "--dask", shared.address, "-j", "3", *line)
-    assert there.stdout == tarkit("each", "{0..7}", *line).stdout
     Path("s").write_text('sleep 0.0$((9 - $1)); echo >&2; echo "a $PWD" >&2; printf b >&2; seq $1 20000')
     line = ["--", "bash", "s", "{}"]
-    there, here = (tarkit("each", "{1..5}", *where, *line) for where in (("--dask", shared.address), ()))
+    there, here = (tarkit("each", "{1..5}", *where, *line) for where in (("--dask", shared.address, "-j", "3"), ()))
     assert there.stdout == here.stdout
     assert sorted(said(there)) == sorted(said(here))
     assert f"1: a {os.getcwd()}" in said(there)
@@ -158,9 +171,10 @@ def test_environment_and_resources(shared: Cluster, here: Path) -> None:
         shared.workers.pop().terminate()
 
 
-def test_a_worker_is_killed(new_cluster: NewCluster, local: dict[str, bytes]) -> None:
+def test_a_worker_is_killed(empty: Cluster, local: dict[str, bytes]) -> None:
     """Its jobs end with it, and another worker does them again; Dask counts lost workers, not the retries of jobs."""
-    cluster = new_cluster(workers=1)
+    cluster = empty
+    cluster.add()
     cluster.add()
     Path("s").write_text("! mkdir first 2>/dev/null || { echo $PPID > worker; echo $$ > pid; sleep 600; }")
     line = ["--", "bash", "s", "+", "sort", "in-{}.tar", "-o", "out-{}.tar"]
@@ -190,17 +204,16 @@ def test_the_client_is_killed(shared: Cluster, local: dict[str, bytes]) -> None:
     assert outputs() == local
 
 
-@each_row("signum", [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_all_jobs(signum: int, shared: Cluster, here: Path) -> None:
+def test_a_signal_ends_all_jobs(shared: Cluster, here: Path) -> None:
     """A signal ends the processes of all jobs on workers, and tarkit by that signal; nothing is half written."""
     shards(1)
     words = ["proc", "-c", f"echo $$ > {here}/pid; sleep 600", "in-0.tar", "-o", "out-{}.tar"]
     with started("each", "v", "--dask", shared.address, "--journal", "j", "--", *words) as run:
         pid = pid_in("pid")
-        run.send_signal(signum)
+        run.send_signal(signal.SIGINT)
         _, err = run.communicate(timeout=PATIENT)
         assert not Path(f"/proc/{pid}").exists()  # it is waited for
-    assert (run.returncode, err) == (-signum, b"")
+    assert (run.returncode, err) == (-signal.SIGINT, b"")
     assert records() == []
     assert sorted(os.listdir()) == ["in-0.tar", "j", "pid"]
 
@@ -250,12 +263,13 @@ def test_retries(shared: Cluster, here: Path) -> None:
     assert [(each["attempt"], each["status"]) for each in records()] == [(1, 1), (2, 1), (3, 0)]
 
 
-def test_a_full_disk_on_one_worker(new_cluster: NewCluster, local: dict[str, bytes]) -> None:
+def test_a_full_disk_on_one_worker(empty: Cluster, local: dict[str, bytes]) -> None:
     """Its jobs fail with the reason and leave nothing; with it gone, a run that resumes completes the work.
 
     The disk is a limit on the size of files, which needs no root.
     """
-    cluster = new_cluster(workers=1)
+    cluster = empty
+    cluster.add()
     cluster.add(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000)))
     line = ["--journal", "j", "--", "bash", "-c", "sleep 0.1", "+", "sort", "in-{}.tar", "-o", "out-{}.tar"]
     ran = tarkit("each", "{0..7}", "--dask", cluster.address, "--halt", "never", *line, exit=1)
@@ -263,50 +277,50 @@ def test_a_full_disk_on_one_worker(new_cluster: NewCluster, local: dict[str, byt
     assert 0 < len(failed) < 8
     assert {f"{value}: tarkit: out-{value}.tar: File too large" for value in failed} <= set(said(ran))
     assert outputs() == {name: data for name, data in local.items() if name[4] not in failed}
-    cluster.workers[1].kill()
-    assert gone(cluster.workers[1].pid)
+    cluster.workers[-1].kill()
+    assert gone(cluster.workers[-1].pid)
     tarkit("each", "{0..7}", "--dask", cluster.address, "--resume", *line)
     assert outputs() == local
 
 
-def test_workers_that_cannot_do_it(here: Path, new_cluster: NewCluster) -> None:
+@each_row(
+    "first,expected",
+    [
+        (OTHER_TARKIT, r"has tarkit 0.0.7, and this is \S+\nhint: .*tarkit==\S+"),
+        (WITHOUT_TARKIT, r"has no tarkit: .*\nhint: .*tarkit==\S+"),
+        (NO_DIRECTORY, r"has no directory \S+elsewhere, where the jobs work\nhint: .*"),
+    ],
+)
+def test_workers_that_cannot_do_it(here: Path, scheduler: Cluster, first: str, expected: str) -> None:
     """One line names the worker and the repair: when the run begins, and for a worker that comes later."""
     Path("elsewhere").mkdir()
     os.chdir("elsewhere")
-    cluster = new_cluster(workers=0)
-    line = ["each", "{0..9}", "--dask", cluster.address, "--", "bash", "-c", ":> pid-$$; sleep 600"]
-    for number, (first, expected) in enumerate(
-        {
-            OTHER_TARKIT: r"has tarkit 0.0.7, and this is \S+\nhint: .*tarkit==\S+",
-            WITHOUT_TARKIT: r"has no tarkit: .*\nhint: .*tarkit==\S+",
-            NO_DIRECTORY: r"has no directory \S+elsewhere, where the jobs work\nhint: .*",
-        }.items(),
-        1,
-    ):
-        expected = rf"tarkit: (?:the worker tcp://\S+ on \S+|a worker of tcp://\S+) {expected}\n"
-        with started(*line) as run:
-            assert happens(lambda number=number: cluster.log().count("Receive client connection") == 2 * number - 1)
-            cluster.add(first=first)
-            _, err = run.communicate(timeout=PATIENT)
-        assert re.fullmatch(expected, err.decode()), err
+    cluster, line = scheduler, ["each", "{0..9}", "--dask", scheduler.address, "--", "bash", "-c", ":> pid; sleep 600"]
+    expected = rf"tarkit: (?:the worker tcp://\S+ on \S+|a worker of tcp://\S+) {expected}\n"
+    clients, lost = (cluster.log().count(each) for each in ("Receive client connection", "Remove worker addr"))
+    with started(*line) as run:
+        assert happens(lambda: cluster.log().count("Receive client connection") > clients)
+        cluster.add(first=first)
+        _, err = run.communicate(timeout=PATIENT)
+    assert re.fullmatch(expected, err.decode()), err
+    if first == OTHER_TARKIT:
         ran = tarkit(*line, exit=1)
         assert re.fullmatch(expected, ran.stderr.decode()), ran.stderr
-        cluster.workers[-1].kill()
-        assert happens(lambda number=number: cluster.log().count("Remove worker addr") == number)
+    cluster.workers[-1].kill()
+    assert happens(lambda: cluster.log().count("Remove worker addr") > lost)
     assert not os.listdir()
 
 
-def test_another_python(new_cluster: NewCluster, here: Path) -> None:
+def test_another_python(empty: Cluster, here: Path) -> None:
     """A worker with another Python gets no functions; command lines it does get."""
     shards(1)
-    cluster = new_cluster(workers=0)
-    cluster.add(first=OTHER_PYTHON)
+    empty.add(first=OTHER_PYTHON)
     script = "import sys, tarkit; tarkit.map_shards('in-0.tar', 'out-{stem}.tar', lambda data: data, dask=sys.argv[1])"
-    ran = python(script, cluster.address, exit=1)
+    ran = python(script, empty.address, exit=1)
     message = r"WorkerMismatch: the worker tcp://\S+ on \S+ has Python 3.99, and this is 3.\d+: it cannot"
     assert re.search(message, ran.stderr)
     assert not outputs()
-    tarkit("cat", "in-0.tar", "-o", "out-{stem}.tar", "--dask", cluster.address)
+    tarkit("cat", "in-0.tar", "-o", "out-{stem}.tar", "--dask", empty.address)
     assert outputs()
 
 
@@ -323,7 +337,7 @@ def test_no_library(here: Path) -> None:
 def test_no_scheduler(here: Path) -> None:
     """An address where nobody answers, and one that is none, are errors within a time limit."""
     env = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "1s"}
-    ran = tarkit("each", "v", "--dask", "127.0.0.1:9", "--", "true", env=env, exit=1)
+    ran = tarkit("each", "v", "--dask", "127.0.0.1:9", "--", "true", env=env, first=read_settings, exit=1)
     assert said(ran) == [
         "tarkit: --dask 127.0.0.1:9: no scheduler answers within 1s",
         "hint: dask scheduler prints its address, such as tcp://HOST:8786",
@@ -345,11 +359,11 @@ def test_the_scheduler_is_lost(new_cluster: NewCluster, here: Path) -> None:
     assert gone(pid)
 
 
-def test_workers_are_waited_for(new_cluster: NewCluster, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_are_waited_for(empty: Cluster, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster without workers is warned of; the jobs begin when there are some."""
     monkeypatch.setattr(dask, "ALONE", 0.1)
     monkeypatch.setattr(dask, "REFRESH", 0.1)
-    cluster = new_cluster(workers=0)
+    cluster = empty
     with started("each", "v", "--dask", cluster.address, "--", "true") as run:
         assert run.stderr is not None
         warning = b"tarkit: warning: %s has no workers: the work waits for them\n" % cluster.address.encode()
@@ -358,23 +372,19 @@ def test_workers_are_waited_for(new_cluster: NewCluster, here: Path, monkeypatch
         finished(run)
 
 
-def test_a_script_without_main(here: Path) -> None:
-    """The workers that are started here do not import the script again."""
+def test_local(here: Path) -> None:
+    """`local` starts workers, which do not import the script again, and ends them."""
     Path("script.py").write_text(
-        "import tarkit\ntarkit.map_shards('i.tar', '{index}.tar', lambda data: data, dask='local', jobs=1)"
+        "import os, tarkit\n"
+        "def work(data):\n    open(f'pid-{os.getpid()}', 'w')\n    return data\n"
+        "tarkit.map_shards(['i.tar'] * 2, '{index}.tar', work, dask='local', jobs=1)"
     )
     Path("i.tar").write_bytes(tar({}))
-    ran = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, check=False, timeout=PATIENT)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
-    assert Path("0.tar").read_bytes() == Path("i.tar").read_bytes()
-
-
-def test_local(here: Path) -> None:
-    """`local` starts workers, and ends them."""
-    ran = tarkit("each", "{0..3}", "-j", "2", "--dask", "local", "--", "bash", "-c", "echo {}; echo $PPID >> pids")
-    assert ran.stdout == b"0\n1\n2\n3\n"
-    assert ran.stderr == b""
-    assert all(gone(int(pid)) for pid in Path("pids").read_text().split())
+    assert python("import runpy; runpy.run_path('script.py', run_name='__main__')").stderr == ""
+    assert Path("0.tar").read_bytes() == Path("1.tar").read_bytes() == Path("i.tar").read_bytes()
+    pids = [int(name[4:]) for name in os.listdir() if name.startswith("pid-")]
+    assert pids
+    assert all(map(gone, pids))
 
 
 def test_tasks(shared: Cluster, here: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 import tarkit
 from tarkit.loading.identity import marks_as_text, parse_marks
+from tests._tools import ROUNDS
 
 Contents = dict[str, bytes]  # of a shard: the labels of its samples, by key
 
@@ -87,7 +88,7 @@ CHANGES = [reshuffled, one_reshuffled, swapped, relabelled, rewritten]
 def test_shards_that_were_changed_at_random(here: Path) -> None:
     """A shard that was opened is refused, by name, if its content is another; else what came and what comes is all."""
     refused = 0
-    for seed in range(int(os.environ.get("TARKIT_ROUNDS", "60"))):
+    for seed in range(30 * ROUNDS):
         random = Random(seed)
         shards = halves(random.randint(1, 5), random.randint(1, 8))
         names = [f"s{number}.tar" for number in range(len(shards))]

@@ -1,7 +1,4 @@
-"""Loaders of all workers, with random options, stopped at random places and resumed: they go on as if not stopped.
-
-TARKIT_ROUNDS sets how many random settings are tried.
-"""
+"""Loaders of all workers, with random options, stopped at random places and resumed: they go on as if not stopped."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ from typing import Any
 import pytest
 
 import tarkit
+from tests._tools import ROUNDS
 
-ROUNDS = int(os.environ.get("TARKIT_ROUNDS", "30"))
 MOST = 400  # samples or batches of an iteration without end
 
 
@@ -91,7 +88,7 @@ def check_epochs(parts: list[list[str]], shards: list[list[str]], options: dict[
 
 def test_random_loaders(here: Path) -> None:
     """Each worker continues at its sample, in an epoch of its own, once or several times; then the next iteration."""
-    for seed in range(ROUNDS):
+    for seed in range(20 * ROUNDS):
         random = Random(seed)
         shards = write(random)
         options, workers = draw(random, len(shards))
@@ -174,10 +171,9 @@ def test_random_loaders_of_torch(here: Path) -> None:
     code = (
         "import sys; from tests.loading.test_resume import check_torch; list(map(check_torch, range(int(sys.argv[1]))))"
     )
-    rounds = os.environ.get("TARKIT_TORCH_ROUNDS", "4")
     root = str(Path(__file__).resolve().parents[2])
     ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code, rounds],
+        [sys.executable, "-W", "ignore", "-c", code, str(3 * ROUNDS)],
         env={**os.environ, "PYTHONPATH": root},
         capture_output=True,
         text=True,
