@@ -122,27 +122,24 @@ def test_arrays(here: Path, path: None, engine: str) -> None:
     Path("in/later.tar").write_bytes(b"not looked at")
     for words in elements[1:]:
         subprocess.run(words, check=True)
-    assert 0 < len(written()) < len(written("whole"))
+    [done, *_] = written()
+    assert len(written()) < len(written("whole"))
+    os.unlink(f"out/{done}")
     for words in elements:
         subprocess.run(words, check=True)
     assert written() == written("whole")
-    assert len(records()) == len(set(records())) == len(ODD) + 3
+    assert len(records()) == len(set(records())) + 1 == len(ODD) + 4
     assert sorted(map(str, Path().glob("*.jsonl"))) == [f"my night-{number}.jsonl" for number in range(3)]
-    os.unlink("out/100%.tar")
-    for words in elements:
-        subprocess.run(words, check=True)
-    assert written() == written("whole")
-    assert len(records()) == len(ODD) + 4
 
 
 @each_row("engine", ARRAYS)
 def test_arrays_of_each(here: Path, path: None, engine: str) -> None:
     """Ranges stay, and so do lists in files; an element fails when one of its jobs does."""
-    make_shards("abcdefg")
-    Path("list").write_text("f\n\n{g,g/h}\n")
+    make_shards("abcd")
+    Path("list").write_text("c\n\n{d,d/h}\n")
     line = [
         "each",
-        "{a..e}",
+        "{a..b}",
         "-T",
         "list",
         "--halt",
@@ -156,12 +153,12 @@ def test_arrays_of_each(here: Path, path: None, engine: str) -> None:
         "out/{index}",
     ]
     text = emitted(f"{engine}:2", *line)
-    assert text.count("{a..e}") == text.count("list") == 1
+    assert text.count("{a..b}") == text.count("list") == 1
     statuses = [subprocess.run(words, check=False, stderr=-3).returncode for words in ARRAYS[engine](text)]
-    assert statuses == [0, 1]
+    assert sorted(statuses) == [0, 1]
     tarkit(*line[:-1], "whole/{index}", exit=1)
-    assert sorted(set(written())) == list("0123456")
-    assert {name: data for name, data in written("whole").items() if name != "7"} == written()
+    assert sorted(set(written())) == list("0123")
+    assert {name: data for name, data in written("whole").items() if name != "4"} == written()
 
 
 def test_scripts_of_slurm_are_clean(here: Path, path: None) -> None:
@@ -351,7 +348,6 @@ def test_names_for_make(here: Path, path: None) -> None:
     [
         (["cat", "in/{}.tar", "+", "sort", "-o", "out/{}.tar"], 2),
         (["extract", "in/{}.tar", "-C", "out/{}"], 2),
-        (["split", "in/{}.tar", "-c", "1", "-o", "out/{}-%d.tar"], 2),
         (["bash", "-c", 'yes "$1" | cat | head -n 1 > "$2"', "-", "{{$}}", "out/{}"], 2),
         (["cat", "in/{}.tar", "-o", "/dev/null"], 2),
         (["bash", "-c", "[ {} != b ]", "+", "cat", "in/{}.tar", "-o", "out/{}.tar"], 1),

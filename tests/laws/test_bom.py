@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
 from tests._tools import each_row
-from tests.conftest import Run
+from tests.conftest import Run, tarkit
 
 TREE = ("t/cat/1.x", "t/dog/2.x")
 FILES = {
@@ -51,21 +53,29 @@ COMMANDS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a tree, a shard of it twice, and its manifest."""
+    directory = tmp_path_factory.mktemp("made")
+    for name in TREE:
+        (directory / name).parent.mkdir(parents=True)
+        (directory / name).write_text("1")
+    with chdir(directory):
+        tarkit("shard", "t", "-c", "9", "-o", "p-%d.tar", "--manifest", "m.tsv")
+        shutil.copy("p-0.tar", "a.tar")
+    return directory
+
+
 @pytest.mark.forks
 @each_row("command", COMMANDS)
-def test_a_mark_is_ignored(command: str, run: Run, here: Path) -> None:
+def test_a_mark_is_ignored(command: str, run: Run, here: Path, made: Path) -> None:
     """A command does the same with a byte order mark before each of its text files."""
     results = []
     for number, mark in enumerate((b"", b"\xef\xbb\xbf")):
         work = here / f"{COMMANDS.index(command)}-{number}"
         work.mkdir()
         os.chdir(work)
-        for name in TREE:
-            Path(name).parent.mkdir(parents=True, exist_ok=True)
-            Path(name).write_text("1")
-        run("shard", "t", "-c", "9", "-o", "p-%d.tar", "--manifest", "m.tsv")
-        Path("p-0.tar").rename("a.tar")
-        Path("p-0.tar").write_bytes(Path("a.tar").read_bytes())
+        shutil.copytree(made, ".", dirs_exist_ok=True)
         for name, text in FILES.items():
             Path(name).write_bytes(mark + text.encode())
         Path("m.tsv").write_bytes(mark + Path("m.tsv").read_bytes())
@@ -73,6 +83,6 @@ def test_a_mark_is_ignored(command: str, run: Run, here: Path) -> None:
         ran = run(*first.split())
         if second:
             ran = run(*second.split(), stdin=ran.stdout)
-        made = {path.name: path.read_bytes() for path in Path().glob("*.tar")}
-        results.append((ran.stdout, [line for line in ran.lines if " s" not in line], made))
+        archives = {path.name: path.read_bytes() for path in Path().glob("*.tar")}
+        results.append((ran.stdout, [line for line in ran.lines if " s" not in line], archives))
     assert results[0] == results[1]

@@ -9,7 +9,7 @@ import pytest
 
 from tests._chains import differences
 
-CHAINS = int(os.environ.get("TARKIT_TESTS_CHAINS", "100"))
+CHAINS = int(os.environ.get("TARKIT_TESTS_CHAINS", "60"))
 FIRST = int(os.environ.get("TARKIT_TESTS_FIRST_CHAIN", "0"))
 
 

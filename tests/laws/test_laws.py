@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import GNU, PAX, USTAR, Content, Link, Ran, body, entries, tar, tarkit
@@ -167,72 +167,6 @@ def test_cat_of_two(one: bytes, two: bytes, parallel: str) -> None:
         expected = ended(body(one) + body(two))
         for words in zip(first, second, strict=True):
             assert tarkit("cat", *words, *options, "-p", parallel).stdout == expected
-
-
-@laws
-@given(archives(), st.integers(0, 5), st.integers(0, 7), st.integers(1, 3), st.sampled_from(["a", "0|b", "/", ""]))
-def test_selection(data: bytes, low: int, high: int, step: int, pattern: str) -> None:
-    """--match and --slice select as Python does, whole samples with their entries without a key."""
-    parts = pattern.split("|")
-    chosen = [(key, rows) for key, rows in grouped(entries(data)) if any(part in str(key) for part in parts)]
-    with stored(data) as (_, words):
-        outs = {tarkit("cat", word, "--match", pattern, "--slice", f"{low}:{high}:{step}").stdout for word in words}
-        assert len(outs) == 1
-        assert entries(outs.pop()) == flat(chosen[low:high:step])
-
-
-@laws
-@given(archives(), st.lists(st.sampled_from(FIELDS[:4]), min_size=1, max_size=3, unique_by=str.lower))
-def test_fields(data: bytes, fields: list[str]) -> None:
-    """-f keeps just these fields, in this order and with their bytes, under the names that it was given."""
-    rows = [(name, content) for name, content in entries(data) if not isinstance(content, Link)]
-    expected = []
-    for key, members in grouped(rows):
-        named = [(name, content) for name, content in members if name.startswith(f"{key}.") and content is not None]
-        for field in fields:
-            same = [row for row in named if row[0].lower() == f"{key}.{field}".lower()]
-            exact = [row for row in same if row[0] == f"{key}.{field}"]
-            expected += [(f"{key}.{field}", content) for _, content in (exact + same)[:1]]
-    with stored(data) as (_, words):
-        options = ["-f", " ".join(fields), "--on-missing-field", "keep", "--allow", "unmovable-entry"]
-        outs = {tarkit("cat", word, *options).stdout for word in words}
-        assert len(outs) == 1
-        assert entries(outs.pop()) == expected
-
-
-@laws
-@given(archives(), st.sampled_from(["x/{key}", "{key}_" + "y" * 90, "{key}" + "z" * 40, "n{index}"]))
-def test_rekey(data: bytes, spec: str) -> None:
-    """--rekey changes keys and nothing else."""
-    assume(not any(isinstance(content, Link) and content.type == b"1" for _, content in entries(data)))
-    expected: Members = []
-    for index, (key, rows) in enumerate(grouped(entries(data))):
-        assert key is not None
-        new = spec.format(key=key, index=index)
-        keyed = [name.startswith(f"{key}.") and content is not None for name, content in rows]
-        names = [new + name[len(key) :] if own else name for own, (name, _) in zip(keyed, rows, strict=True)]
-        expected += [(name, content) for name, (_, content) in zip(names, rows, strict=True)]
-    if not grouped(entries(data)):
-        expected = entries(data)
-    with stored(data) as (_, words):
-        outs = {tarkit("cat", word, "--rekey", spec).stdout for word in words}
-        assert len(outs) == 1
-        assert entries(outs.pop()) == expected
-
-
-@laws
-@given(archives(), st.integers(1, 8), st.integers(0, 99))
-def test_shuffle(data: bytes, size: int, seed: int) -> None:
-    """A shuffle keeps all entries, keeps samples together, and depends on the seed alone."""
-    with stored(data) as (_, words):
-        outs = {tarkit("cat", word, "-s", str(size), "--seed", str(seed)).stdout for word in words}
-        assert len(outs) == 1
-        out = entries(outs.pop())
-        groups = [rows for _, rows in grouped(entries(data))] or [entries(data)]
-        assert sorted(map(str, out)) == sorted(map(str, entries(data)))
-        for rows in filter(None, groups):
-            at = out.index(rows[0])
-            assert out[at : at + len(rows)] == rows
 
 
 @laws

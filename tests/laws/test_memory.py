@@ -167,12 +167,9 @@ MANY = [  # the command, the number and size of the samples, constants, and how 
         (f"{words} --memory 2M --tmpdir .", (200, 60_000), {}, SHUFFLED)  # several times as large as --memory
         for words in (
             "shuffle - --seed 1",
-            "shuffle many.tar --seed 1",
-            "shuffle - --seed 1 -c 100 -o s-%d.tar",
-            "sort -",
+            "shuffle many.tar --seed 1 -c 100 -o s-%d.tar",
             "sort many.tar",
             "sort - -s x -t str -r",
-            "sort many.tar -s x -t str -r",
             "sort - -c 100 -o s-%d.tar",
         )
     ),

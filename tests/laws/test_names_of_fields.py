@@ -57,7 +57,7 @@ def table(ran: Ran) -> dict[str, str]:
     return {row[0]: row[1] for row in rows}
 
 
-@each_row("seed", range(3))
+@each_row("seed", range(2))
 def test_commands(seed: int, run: Run, archive: Archive, here: Path) -> None:
     """-f, --require, --where, sort -s, tsv -f, get, stats, show, proc and check take the same field."""
     samples = drawn(seed)
@@ -81,7 +81,7 @@ def test_commands(seed: int, run: Run, archive: Archive, here: Path) -> None:
         assert table(run("tsv", name, "-f", wanted, *skip, "--no-header", exit=None)) == {
             key: content.decode() for key, content in contents.items()
         }
-        for key, content in contents.items():
+        for key, content in [*contents.items()][:3]:
             assert run("get", f"{key}.{wanted}", name).stdout == content
             assert run("cat", name, "--where", f"field('{wanted}') == '{content.decode()}'", *skip, "-o", "f.tar")
             assert {each[0][0] for each in entries("f.tar")} == {key}
@@ -100,7 +100,7 @@ def test_commands(seed: int, run: Run, archive: Archive, here: Path) -> None:
         assert keys == samples.keys() - found.keys()
 
 
-@each_row("seed", range(8))
+@each_row("seed", range(4))
 def test_python(seed: int, archive: Archive) -> None:
     """`sample[...]`, `in`, select, where, require, sort, decode, map and the loader take the same field."""
     samples = drawn(seed)

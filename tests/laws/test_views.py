@@ -18,7 +18,7 @@ from tests._chains import Chain, differences
 
 pytest.importorskip("pyarrow", reason="views are Parquet files")
 
-CHAINS = int(os.environ.get("TARKIT_TESTS_CHAINS", "100"))
+CHAINS = int(os.environ.get("TARKIT_TESTS_CHAINS", "60"))
 FIRST = int(os.environ.get("TARKIT_TESTS_FIRST_CHAIN", "0"))
 
 

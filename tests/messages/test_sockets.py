@@ -20,7 +20,7 @@ import tarkit
 from tarkit.errors import Problem, Usage
 from tarkit.messages import sockets
 from tarkit.messages.sockets import Sockets, parse_address
-from tests._tools import each_row, free_port, happens
+from tests._tools import ROUNDS, each_row, free_port, happens
 from tests._tools import process as start_process
 from tests.conftest import Run, entries
 
@@ -88,7 +88,10 @@ def is_bound(number: int) -> bool:
 PAIRS = [("zpush", "zpull"), ("zrpush", "zrpull"), ("zpub", "zsub"), ("zrpub", "zrsub")]
 
 
-@each_row("sends,receives,first", [(*pair, first) for pair in PAIRS for first in ("sender", "receiver")])
+@each_row(
+    "sends,receives,first",
+    [(*pair, first) for pair, first in (*zip(PAIRS, ["sender", "receiver"] * 2, strict=True), (PAIRS[0], "receiver"))],
+)
 def test_pair(sends: str, receives: str, first: str, here: Path) -> None:
     """One sender and one receiver, whichever starts first: the archive arrives byte for byte."""
     make("a.tar", range(MANY))
@@ -179,29 +182,26 @@ def test_two_receivers(start: Processes, data: Any) -> None:
     assert min(len(entries(f"{each}.tar")) for each in (first, second)) > 0
 
 
-@each_row("queue", [1, 100])
-def test_all_of_several_receivers(queue: int, here: Path) -> None:
+def test_all_of_several_receivers(here: Path) -> None:
     """Where pub connects to several receivers, each gets all samples, also the slow one."""
     sent = make("a.tar", range(60), 100_000)
     processes, places = Processes(), [f"127.0.0.1:{free_port()}" for _ in range(3)]
-    urls = [f"zrsub://{place}?queue={queue}" for place in places]
+    urls = [f"zrsub://{place}?queue=1" for place in places]
     receivers = [processes("cat", url, "-o", f"{number}.tar") for number, url in enumerate(urls[1:], 1)]
     receivers.append(processes("proc", "-p", "1", "-c", "sleep 0.01", urls[0], "-o", "0.tar"))
-    processes.ends(processes("cat", "a.tar", "-o", f"zrpub://{','.join(places)}?queue={queue}"))
+    processes.ends(processes("cat", "a.tar", "-o", f"zrpub://{','.join(places)}?queue=1"))
     for receiver in receivers:
         processes.ends(receiver)
     assert [entries(f"{number}.tar") for number in range(3)] == [sent] * 3
 
 
-@each_row("slow", [False, True])
-def test_many_receivers(slow: bool, here: Path) -> None:
+def test_many_receivers(here: Path) -> None:
     """A sender that is bound gives an end to each of four receivers, also to one whose queue is full."""
     sent = make("a.tar", range(MANY), 20_000)
     processes, place = Processes(), f"127.0.0.1:{free_port()}"
     sender = processes("cat", "a.tar", "-o", f"zrpush://{place}?receivers=4&queue=2")
     receivers = [processes("cat", f"zrpull://{place}?queue=2", "-o", f"{each}.tar") for each in range(3)]
-    words = ["proc", "-c", "sleep 0.02"] if slow else ["cat"]
-    receivers.append(processes(*words, f"zrpull://{place}?queue=2", "-o", "3.tar"))
+    receivers.append(processes("proc", "-c", "sleep 0.02", f"zrpull://{place}?queue=2", "-o", "3.tar"))
     processes.ends(sender)
     for receiver in receivers:
         processes.ends(receiver)
@@ -264,7 +264,7 @@ def test_senders_at_random(here: Path) -> None:
     for number, name in enumerate(names):
         make(name, range(50 * number, 50 * number + 50))
     received = 0
-    for _ in range(3):
+    for _ in range(2 * ROUNDS):
         processes = Processes()
         receiver = processes("cat", "zpull+ipc://s", "-o", "o.tar")
         senders = [processes("cat", name, "-o", "zpush+ipc://s?timeout=3") for name in names]
@@ -299,17 +299,6 @@ def test_a_sender_in_the_moment_of_the_end(here: Path, monkeypatch: pytest.Monke
         with pytest.raises(Problem, match=TOO_LATE):
             tarkit.open("zpull+ipc://s").write("o.tar")
     assert not Path("o.tar").exists()
-
-
-def test_slow_receiver(start: Processes, here: Path) -> None:
-    """The end of a sender waits until a receiver on this machine has read all from the system."""
-    make("a.tar", range(60), 200)
-    make("b.tar", range(60, 100), 200)
-    receiver = start("proc", "-p", "1", "-c", "sleep 0.004", "zpull+ipc://s?senders=2&queue=2", "-o", "o.tar")
-    for process in [start("cat", name, "-o", "zpush+ipc://s") for name in ("a.tar", "b.tar")]:
-        start.ends(process)
-    start.ends(receiver)
-    assert total("o.tar") == total("a.tar", "b.tar")
 
 
 def test_more_receivers_than_named(start: Processes, here: Path) -> None:
@@ -404,7 +393,7 @@ def test_receiver_dies(start: Processes, here: Path) -> None:
     os.close(writer)
 
 
-@each_row("sends,receives", [("zpush", "zpull"), ("zrpush", "zrpull"), ("zpub", "zsub")])
+@each_row("sends,receives", [("zpush", "zpull"), ("zpub", "zsub")])
 def test_one_of_two_receivers_dies(sends: str, receives: str, here: Path) -> None:
     """Where one of several receivers dies, the others learn of it too: there is no end for them."""
     make("a.tar", range(40), 1_000_000)
@@ -427,7 +416,7 @@ def test_one_of_two_receivers_dies(sends: str, receives: str, here: Path) -> Non
     assert not os.path.exists("1.tar")
 
 
-@each_row("sends,receives", PAIRS)
+@each_row("sends,receives", [PAIRS[0], PAIRS[3]])
 def test_sender_dies(sends: str, receives: str, here: Path) -> None:
     """Where a sender fails, its receivers do: an archive with a fault at its end makes no whole one."""
     make("a.tar", range(300), 100_000)
@@ -499,12 +488,12 @@ def test_stopped_receiver(start: Processes, here: Path) -> None:
 def test_noeof(start: Processes, data: Any) -> None:
     """Without ends, senders may come and go, and the receiver ends by its time-out."""
     place = f"127.0.0.1:{free_port()}"
-    receiver = start("cat", f"zpull://{place}?timeout=3&noeof", "--allow", "truncated", "-o", "b.tar")
+    receiver = start("cat", f"zpull://{place}?timeout=2&noeof", "--allow", "truncated", "-o", "b.tar")
     make("b1.tar", range(1000, 1010))
     start.ends(start("cat", "a.tar", "-o", f"zpush://{place}?noeof"))
     start.ends(start("cat", "b1.tar", "-o", f"zpush://{place}?noeof"))
     start.ends(start("cat", "b1.tar", "--rekey", "x/{key}", "-o", f"zpush://{place}"))
-    assert "no sample came for 3 s" in start.ends(receiver)
+    assert "no sample came for 2 s" in start.ends(receiver)
     assert len(entries("b.tar")) == len(data) + 40
 
 
@@ -533,8 +522,7 @@ def test_skip_of_a_sender_that_died(start: Processes, here: Path) -> None:
         assert len(entries(f"{option}.tar")) == 2 * count
 
 
-@each_row("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals(number: int, here: Path) -> None:
+def test_signals(here: Path) -> None:
     """A signal ends a socket that waits, at once: for a sender, for a receiver, for the end."""
     make("a.tar", range(10))
     processes, place, other = Processes(), free_port(), free_port()
@@ -545,7 +533,7 @@ def test_signals(number: int, here: Path) -> None:
         processes("cat", "a.tar", "-o", "zrpush+ipc://out"),
     ]
     assert happens(lambda: is_bound(place) and is_bound(other) and reaches("in") and reaches("out"))
-    for process in waiting:
+    for process, number in zip(waiting, [signal.SIGINT, signal.SIGTERM] * 2, strict=True):
         process.send_signal(number)
         _, said = process.communicate(timeout=5)
         assert process.returncode == -number, said

@@ -607,7 +607,7 @@ class Finder:
         if not seen and name != "tarkit.__main__":
             return
         seen.append(name)
-        if len(seen) == 1 or "tarkit" not in name and len(seen) % 4:  # before the first there is no line of ours
+        if len(seen) == 1 or len(seen) % 4:  # before the first there is no line of ours
             return
         signum = (2, 15, 1)[len(seen) % 3]
         pid = os.fork()
