@@ -36,7 +36,7 @@ sys.exit(status)
 @pytest.mark.parametrize("scheme", ["http", "s3"])
 def test_a_server_that_closes_connections_all_the_time(scheme: str, here: Path) -> None:
     """The bytes are right, there is one line for each connection, and memory is bounded."""
-    (here / "a.tar").write_bytes(tar({f"{n}.bin": random.Random(n).randbytes(6_000_000) for n in range(16)}))
+    (here / "a.tar").write_bytes(tar({f"{n}.bin": random.Random(n).randbytes(6_000_000) for n in range(8)}))
     tarkit_run("cat", "a.tar", "-o", "b.tar")
     modified = {"Last-Modified": "Sun, 01 Nov 2026 00:00:00 GMT"}
     with http_server() as server:
@@ -47,7 +47,7 @@ def test_a_server_that_closes_connections_all_the_time(scheme: str, here: Path) 
         closed = server.objects["/bucket/a.tar"].closed
     assert ran.returncode == 0, ran.stderr
     assert sha256(here / "c.tar") == sha256(here / "b.tar")
-    assert closed >= 48
+    assert closed >= 24
     assert ran.stderr.count("; trying again\n") == closed
     assert int(ran.stdout) < 150
 
@@ -90,8 +90,7 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("words", ["cat a.tar -o {}x.tar", "split a.tar -c 1 -o {}x-%d.tar"])
+@pytest.mark.parametrize(("words", "late"), [("cat a.tar -o {}x.tar", True), ("split a.tar -c 1 -o {}x-%d.tar", False)])
 def test_a_signal_while_the_server_stalls(words: str, late: bool, bucket: Bucket, here: Path) -> None:
     """The run ends at once, and a small object is written or not, never in part; `late` stalls with the reply alone."""
     data = tar({f"{n}.txt": bytes(100_000) for n in range(3)})

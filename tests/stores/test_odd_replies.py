@@ -112,9 +112,10 @@ def reply(body: bytes, status: str = "200 OK", **headers: str) -> bytes:
 @each_row(
     ("name", "text", "ranges"),
     [
-        *product(HEADERS, TEXTS, (True, False)),
+        *product(HEADERS, TEXTS, [True]),
+        *product(["Content-Length", "ETag", "Location"], TEXTS, [False]),
         *product(["Content-Range"], RANGES, (True, False)),
-        *product(["Transfer-Encoding"], ["gzip", "identity", "chunked, gzip", "chunked, chunked"], (True, False)),
+        *product(["Transfer-Encoding"], ["gzip", "identity", "chunked, gzip", "chunked, chunked"], [True]),
     ],
 )
 def test_odd_headers(name: str, text: str, ranges: bool, server: HttpServer) -> None:
@@ -122,8 +123,14 @@ def test_odd_headers(name: str, text: str, ranges: bool, server: HttpServer) -> 
     assert got in (None, DATA)
 
 
-@each_row("scheme", ["http", "s3", "gs", "az"])
-@each_row(("status", "location"), [*product(STATUSES, [None]), *product([301, 308], LOCATIONS)])
+@each_row(
+    ("scheme", "status", "location"),
+    [
+        *product(["http", "s3", "az"], STATUSES, [None]),
+        *product(["http"], [301], LOCATIONS),
+        *product(["s3", "gs", "az"], [308], LOCATIONS[::3]),
+    ],
+)
 def test_odd_statuses_and_redirects(scheme: str, status: int, location: str | None, server: HttpServer) -> None:
     headers = {**DATE, **({} if location is None else {"Location": location})}
     server.serve("/loop", statuses=[302] * 99, headers={"Location": "/loop"})
@@ -133,8 +140,7 @@ def test_odd_statuses_and_redirects(scheme: str, status: int, location: str | No
     assert tried(lambda: read(url)) in (None, DATA)
 
 
-@each_row("scheme", ["http", "s3", "gs", "az"])
-@each_row("raw", RAW)
+@each_row(("scheme", "raw"), [*product(["http", "s3"], RAW), *product(["gs", "az"], RAW[::4])])
 def test_odd_bytes(scheme: str, raw: bytes, server: HttpServer) -> None:
     url = served(scheme, server, raw=raw)
     got = tried(lambda: read(url))
@@ -198,7 +204,7 @@ def test_a_list_that_never_ends(server: HttpServer) -> None:
     ("name", "text"),
     [
         *product(["Content-Length", "X-Linked-Size", "X-Linked-ETag", "ETag", "Ais-Version", "Ais-Custom-Md"], TEXTS),
-        *product(["Location"], LOCATIONS),
+        *product(["Location"], LOCATIONS[::3]),
         *product(["X-Error-Code", "RateLimit", "Retry-After"], TEXTS),
     ],
 )

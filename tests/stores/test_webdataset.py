@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from ast import literal_eval
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ pytest.importorskip("obstore")
 pytest.importorskip("boto3")
 webdataset = pytest.importorskip("webdataset")
 
+import tarkit
 from tests._tools import TARKIT, program
 from tests.stores._s3 import Bucket
 from tests.stores._servers import tarkit_run
@@ -48,13 +48,9 @@ def by_webdataset(urls: str) -> dict[str, dict[str, bytes]]:
     }
 
 
-@pytest.mark.usefixtures("bucket")
-def test_webdataset_reads_through_tarkit() -> None:
+def test_webdataset_reads(bucket: Bucket, here: Path) -> None:
+    """Through tarkit and through boto3."""
     assert by_webdataset(f"pipe:{shlex.join(TARKIT)} cat {SHARDS} -o -") == SAMPLES
-
-
-@pytest.mark.usefixtures("bucket")
-def test_webdataset_reads_through_boto3(here: Path) -> None:
     (here / "get.py").write_text(BOTO3)
     urls = SHARDS.removeprefix("s3://bucket/")
     assert by_webdataset(f"pipe:{shlex.quote(sys.executable)} get.py {urls}") == SAMPLES
@@ -67,10 +63,7 @@ def test_webdataset_reads_through_curl(bucket: Bucket) -> None:
     )
 
 
-@pytest.mark.usefixtures("bucket")
-@pytest.mark.parametrize("words", [SHARDS, "s3://bucket/d/train-*.tar", "s3://bucket/d/"])
-def test_tarkit_reads(words: str) -> None:
-    opened = "import sys, tarkit; print({one.key: dict(one) for one in tarkit.open(sys.argv[1])})"
-    ran = subprocess.run([sys.executable, "-c", opened, words], capture_output=True, text=True, check=True)
-    assert literal_eval(ran.stdout) == SAMPLES
-    assert tarkit_run("stats", words, "--total").stdout == "25\n"
+def test_tarkit_reads(bucket: Bucket) -> None:
+    for words in (SHARDS, "s3://bucket/d/train-*.tar", "s3://bucket/d/"):
+        assert {one.key: dict(one) for one in tarkit.open(words)} == SAMPLES
+    assert tarkit_run("stats", SHARDS, "--total").stdout == "25\n"

@@ -347,7 +347,8 @@ def test_many_entries_in_a_sample(count: int, each_way: Callable[[Callable[[], o
 
 LATER = [
     member("0005.z"), member("2999.z"), member("../a.z"), member("d/../a.z"), member("/a.z"), member("a..b/c.z"),
-    member("README"), member("2998.z"), extension(b"x", pax.format_records([(b"path", b"a\0b")])) + member("a.z"),
+    member("README"), member("d/.z"), member("2998.z"),
+    extension(b"x", pax.format_records([(b"path", b"a\0b")])) + member("a.z"),
     with_field(member("a.z"), 148, b"000000\0 "), MARKER, member("l.z", typeflag=b"1"), member("0000.z"),
 ]  # fmt: skip
 
@@ -372,6 +373,14 @@ def test_long_names(name: bytes, each_way: Callable[[Callable[[], object]], None
     for data in (headers.encode(name, 0), headers.encode(directory, 0), long, extension(b"L", name) + member("a.x")):
         archive = data + member("b.x") + member("c.x") + MARKER
         each_way(lambda: list(all_of(archive, 1)))  # noqa: B023
+
+
+def test_records_of_any_length(each_way: Callable[[Callable[[], object]], None]) -> None:
+    """A record before the one that names an entry."""
+    for length in (*range(120), *range(970, 1010)):
+        records = pax.format_records([(b"comment", b"c" * length), (b"path", b"p.x")])
+        data = member("a.x") + extension(b"x", records) + member("b.x") + member("c.x") + MARKER
+        each_way(lambda: list(all_of(data, 1)))  # noqa: B023
 
 
 COMMANDS = [
