@@ -31,7 +31,7 @@ from tarkit.errors import Unsupported, Usage
 from tarkit.pipeline.chain import Archives, Chain, locate
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import DecodedSample, Sample, wrap_samples
-from tarkit.pipeline.selection import ProblemOptions
+from tarkit.pipeline.selection import ProblemOptions, TableInputOptions
 from tarkit.pipeline.steps import BufferShuffle
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.sample import singly
@@ -71,6 +71,9 @@ class OpenOptions(TypedDict, total=False):
     prefetch: int
     shard_slice: slice | None
     mode: Mode
+    format: str | None
+    set: str | Iterable[str]
+    key: str | None
     tmpdir: str | None
     storage_options: Mapping[str, object] | None
 
@@ -94,6 +97,8 @@ def open(
     shard_slice: slice | None = None,
     mode: Mode = "tar",
     format: str | None = None,
+    set: str | Iterable[str] = (),
+    key: str | None = None,
     tmpdir: str | None = None,
     storage_options: Mapping[str, object] | None = None,
 ) -> Dataset:
@@ -115,6 +120,8 @@ def open(
         mode: `"tar"` for archives. Of text, `"lines"` and `"pages"` (up to a form feed) make a sample of each, its
             field txt, and `"keys"` a sample without fields for each line, its key.
         format: `"tar"`, `"cbors"` or `"msgpack"`; by default suffix and first bytes say which.
+        set, key: fields of Parquet tables, `"jpg:image cls:label"`, and keys: a column, or `"{id:06d}"`; by default a
+            column is the field of its name, a picture or a sound that of its format, and the key is `__key__`.
         tmpdir, storage_options: the directory of temporary files; how URLs are reached, such as `endpoint_url`.
 
     Raises TarkitError: an input does not exist, a pattern matches nothing, or there are no inputs.
@@ -143,6 +150,7 @@ def open(
         from tarkit.pipeline.output import check_format
 
         locations = tuple(location._replace(format=check_format(format)) for location in locations)
+    locations = tuple(TableInputOptions(set=set, key=key).applied(locations))
     archives = Archives(locations, *chosen, mode=mode, storage=storage)
     data = Dataset(archives, partial(problems.new_run, on_problem, tmpdir))
     if decode is None:

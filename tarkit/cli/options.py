@@ -24,7 +24,7 @@ from tarkit.options import Options
 from tarkit.pipeline import rows as shared
 from tarkit.pipeline.output import Output, archive_output
 from tarkit.pipeline.output import text_output as open_text
-from tarkit.pipeline.selection import ChangeOptions, FieldOptions, ProblemOptions, SelectOptions
+from tarkit.pipeline.selection import ChangeOptions, FieldOptions, ProblemOptions, SelectOptions, TableInputOptions
 from tarkit.samples.select import Slice, parse_slice
 from tarkit.sizes import EARLIEST, LATEST
 from tarkit.streams.codecs.registry import FORMAT_ALIASES, MESSAGES
@@ -244,6 +244,7 @@ shard_slice = group(
     _slice,
     option("Select", "--shard-slice", "--shardslice", metavar="LO:HI:STEP", help="Only these samples of each input."),
 )
+tables = made(TableInputOptions, "as_tables", lambda options: options.applied)
 select = made(SelectOptions, "select", lambda options: options.select(current(), draw_seed))
 
 

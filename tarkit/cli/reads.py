@@ -87,6 +87,8 @@ def _recipe_states(step: TarkitStep, storage: StoreOptions | None) -> FileStates
     chosen = CreateOptions(format=given.get("format"), columns=columns, key=given.get("key"), pipes=True)
     chosen.storage = storage
     states = location_states([recipe], storage)
+    if chosen.format == "parquet":  # contents are in it
+        return states
     sources = []
     for row in recipe_rows(step.words[0], chosen):
         value = os.fsdecode(row.value)

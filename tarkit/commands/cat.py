@@ -22,6 +22,7 @@ from tarkit.streams.location import Location
 EXAMPLES = (
     "tarkit cat a.tar b.tar -o both.tar",
     "tarkit cat 'a-{000..099}.tar' --match '^cat/' -f 'jpg cls' -o b.tar.zst",
+    "tarkit cat hf.parquet --set 'jpg:image cls:label' --key id -o a.tar",
     "tarkit cat shards/ -s 1000 --seed 7 | tarkit split -c 500 -o 'm-%06d.tar'",
 )
 COST = (
@@ -62,6 +63,7 @@ class CatOptions(Options):
 
 @click.command(cls=MappedCommand, examples=EXAMPLES, cost=COST)
 @options.inputs
+@options.tables
 @options.parallel("Read N inputs ahead.")
 @options.output
 @options.rows(CatOptions, "chosen")
@@ -72,6 +74,7 @@ class CatOptions(Options):
 @options.problems
 def cat(
     inputs: list[Location],
+    as_tables: Callable[[list[Location]], list[Location]],
     output: Output,
     shard_slice: Slice | None,
     select: Select,
@@ -95,6 +98,7 @@ def cat(
         inputs = replace_specs(inputs, options.draw_seed(select.seed), run.tell, run.warn)
         run.refuse(inputs)
     select.count = count
+    inputs = as_tables(inputs)
     data = for_run(run, inputs, shard_slice, interleave=cat.mix, prefetch=parallel - 1).filter_samples(select)
     if cat.shuffle:
         seed = options.draw_seed(select.seed)

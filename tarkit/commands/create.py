@@ -35,7 +35,7 @@ def create(recipe: str, output: Output, options: Callable[..., CreateOptions]) -
     entries of a sample must be adjacent, unless --group gathers them.
 
     With --format, RECIPE is a table with a row for each sample: a cell of column txt is the content of field txt, a
-    cell of column @jpg is a source of field jpg.
+    cell of column @jpg is a source of field jpg. In Parquet, columns are fields as for cat.
     """
     run = current()
     pack_recipe(recipe, output, run, options(pipes=True))

@@ -35,12 +35,14 @@ COST = (
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @shared.inputs
+@shared.tables
 @shared.rows(SplitOptions)
 @shared.shard_slice
 @shared.select
 @shared.problems
 def split(
     inputs: list[Location],
+    as_tables: Callable[[list[Location]], list[Location]],
     shard_slice: Slice | None,
     select: Select,
     policy: Policy,
@@ -60,7 +62,7 @@ def split(
     params = click.get_current_context().params
     hashed = params["parts"] is not None and (params["stratify"] is None or select.sample is None)
     chosen = options(seed=params["seed"] if hashed else None)
-    data = for_run(run, inputs, shard_slice).filter_samples(select)
+    data = for_run(run, as_tables(inputs), shard_slice).filter_samples(select)
     write_split(data, run, chosen, digest=chosen.manifest is not None)
     if unmatched := run.facts.get("unmatched"):
         run.extra = f", {unmatched} in no category"

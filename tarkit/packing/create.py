@@ -16,18 +16,19 @@ from tarkit.packing.table import LoadedRows, TableOrigin
 from tarkit.pipeline.archive import write_archive
 from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.output import Output, status_of
-from tarkit.pipeline.rows import DEPFILE, MTIME
+from tarkit.pipeline.rows import DEPFILE, MTIME, SET_MORE, parse_set
 from tarkit.pipeline.run import Run
+from tarkit.pipeline.selection import check_words
 from tarkit.samples.sample import split_name
 from tarkit.stores.schemes import refuse_url
 from tarkit.stores.store import parse_options
-from tarkit.streams.location import file_location
-from tarkit.streams.text import create_file, open_file_or_stdin
+from tarkit.streams.location import file_location, is_view
+from tarkit.streams.text import create_file, open_file_or_stdin, seekable
 from tarkit.tables.content import ContentLoader, loaded
 from tarkit.tables.depfile import make_rule
 from tarkit.tables.recipe import Row, read_recipe
 
-RecipeFormat = Literal["tsv", "csv", "jsonl"]
+RecipeFormat = Literal["tsv", "csv", "jsonl", "parquet"]
 
 
 @checks_types
@@ -37,6 +38,7 @@ def create(
     *,
     format: RecipeFormat | None = None,
     columns: str | Sequence[str] | None = None,
+    set: str | Iterable[str] = (),
     key: str | None = None,
     directory: str | os.PathLike[str] | None = None,
     count: int | None = None,
@@ -60,7 +62,8 @@ def create(
         format: the recipe is a table with a row for each sample: a column `txt` is the content of that field, a column
             `@jpg` the source of the field `jpg`.
         columns: the names of the columns of a table without a header.
-        key: keys for a table, `"{index:09d}"` or `"{id}"`. Default: the column `__key__`.
+        set: the fields of a Parquet table, as for `tarkit.open`.
+        key: keys for a table, `"{index:09d}"`, or a column. Default: the column `__key__`.
         directory: the directory of relative paths.
         count: the number of entries to pack at most.
         skip_missing: leave out entries whose file does not exist.
@@ -110,8 +113,8 @@ class CreateOptions(Options):
         "Recipe",
         "--format",
         choices=RecipeFormat,
-        metavar="[tsv|csv|jsonl]",
-        help="RECIPE is a table: its columns are fields.",
+        metavar="FORMAT",
+        help="RECIPE is a table: tsv, csv, jsonl or parquet.",
     )
     columns: str | Sequence[str] | None = row(
         "Recipe",
@@ -121,13 +124,22 @@ class CreateOptions(Options):
         help="Names of columns, for a table without header.",
         parse=lambda columns: list_words(columns, "columns"),
     )
+    set: str | Iterable[str] = row(
+        "Recipe",
+        "--set",
+        default=(),
+        metavar="FIELDS",
+        help="Fields of a Parquet table: 'jpg:image cls:label'.",
+        more=SET_MORE,
+        parse=parse_set,
+    )
     key: str | None = row(
         "Recipe",
         "--key",
         metavar="TEMPLATE",
         help="Key of a row, such as '{id}'.  [default: __key__]",
-        more="'{id}' is the cell of the column id, '{index:09d}' the number of the row. The default is the column "
-        "__key__.",
+        more="'{id}' or id is the cell of the column id, '{index:09d}' the number of the row. The default is the "
+        "column __key__.",
     )
     count: int | None = row("Recipe", "--count", at_least=0, metavar="N", help="Only the first N entries.")
     group: bool = row("Recipe", "--group", default=False, help="Gather the entries of each sample.")
@@ -147,6 +159,12 @@ class CreateOptions(Options):
         """Raise Usage for options that do not go together."""
         if self.format is None and (self.columns or self.key is not None):
             raise Usage(f"columns and a key require {spell('format')}", "tsv, csv or jsonl")
+        if self.format == "parquet":
+            check_words(str(self.set), self.key)
+            if self.columns:
+                raise Usage("column names are for tsv and csv only", "a Parquet table has its own")
+        elif self.set:
+            raise Usage(f"{spell('set')} requires {spell('format', 'parquet')}")
         self.storage = parse_options(self.storage_options)
 
 
@@ -172,6 +190,8 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions) ->
     if recipe == "-" and os.isatty(0):
         raise Usage("stdin is a terminal", "name the recipe, or pipe one to stdin")
     _refuse_directory(recipe)
+    if chosen.format is None and is_view(location):
+        raise Usage(f"{location.name}: a Parquet file is a table", f"{spell('format', 'parquet')} packs its rows")
     output.refuse_terminal()
     output.check_time(chosen.mtime)
 
@@ -221,7 +241,13 @@ def _rows(
     """Return the entries that a recipe or a table lists, as far as they are packed; `name` is for messages."""
     rows: Iterator[Row]
     how: Any = {"pipes_allowed": chosen.pipes}
-    if chosen.format is None:
+    if chosen.format == "parquet":
+        from tarkit.tables.assignments import parse_assignments
+        from tarkit.tables.columnar import ColumnarTable
+
+        words = parse_assignments(str(chosen.set))
+        rows = ColumnarTable(seekable(lines), name, words, chosen.key, warn=warn or (lambda text: None)).rows()
+    elif chosen.format is None:
         rows = read_recipe(lines, name, **how)
     else:
         from tarkit.tables.reader import read_table

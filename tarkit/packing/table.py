@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from tarkit.errors import TarkitError
-from tarkit.packing.entries import NewEntries, sample_batches
+from tarkit.pipeline.entries import NewEntries, new_entry, sample_batches
 from tarkit.pipeline.run import Run
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.sample import SampleBatch
@@ -14,9 +13,7 @@ from tarkit.samples.validate import NameChecks
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import Location
 from tarkit.tables.content import EntryContent
-from tarkit.tables.recipe import MalformedRow, Row
-from tarkit.tar.header import encode
-from tarkit.tar.writer import PADS
+from tarkit.tables.recipe import Row
 
 LoadedRows = Iterable[tuple[Row, EntryContent]]
 
@@ -73,19 +70,9 @@ class TableReader(InputReader):
     def _entries(self) -> Iterator[NewEntries]:
         """Yield the entries of the rows, each with the key of its sample."""
         names, mtime = NameChecks(self._table.repair), self._table.mtime
-        encode_, self._position = encode, 0
         rows = iter(self._table.rows(self.tmpdir))
-        for row, (data, large, size, modified) in self._run.draw(
-            "writing", rows, lambda: self._position, lambda: names.samples
-        ):
-            try:
-                names.check(row[0])
-                header = encode_(row[0], size, mtime=modified if mtime is None else mtime)
-            except MalformedRow as error:
-                raise TarkitError(f"{row.where}: {error}", error.hint) from None
-            except ValueError as error:
-                raise TarkitError(f"{row.where}: {error}") from None
-            padding = PADS[size % 512]
-            length = len(header) + size + len(padding)
-            self._position += length
-            yield names.last, [header, large or data, padding], length
+        self._position = 0
+        for row, content in self._run.draw("writing", rows, lambda: self._position, lambda: names.samples):
+            entry = new_entry(row, content, names, mtime)
+            self._position += entry[2]
+            yield entry

@@ -10,10 +10,10 @@ from functools import partial
 from itertools import chain, islice
 
 from tarkit.errors import TarkitError, show
-from tarkit.packing.entries import HELD, GrowingSample, NewEntries, Piece, sample_batches, source_of
 from tarkit.packing.grouping import has_key
 from tarkit.packing.plan import Plan, PlannedShard
 from tarkit.packing.planned import PlannedBatch, PlannedFile, parse_source
+from tarkit.pipeline.entries import HELD, GrowingSample, NewEntries, Piece, sample_batches, source_of
 from tarkit.pipeline.run import Run
 from tarkit.problems import usual_hint
 from tarkit.samples.dataset import InputReader

@@ -175,9 +175,14 @@ class Archives:
 def _open_view(location: Location, inputs: InputReader) -> BatchSource | None:
     if not is_view(location):
         return None
+    from tarkit.pipeline.table_reader import ParquetInput
     from tarkit.pipeline.view_reader import ViewReader
+    from tarkit.pipeline.view_rows import NotView
 
-    return ViewReader(location, inputs)
+    try:
+        return ViewReader(location, inputs)
+    except NotView:
+        return ParquetInput(location)
 
 
 def _stdin_offset() -> int:

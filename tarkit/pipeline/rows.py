@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tarkit.arguments import check_seconds, parse_processes
@@ -38,6 +39,17 @@ def processes_row(section: str, help: str, default: int | None = 1, more: str = 
 def _check_time(mtime: int) -> int:
     check_seconds(mtime=mtime)
     return mtime
+
+
+SET_MORE = (
+    "FIELD:COLUMN, or json:{A,B} for an object of these columns. By default a column is the field of its name, a "
+    "picture or a sound that of its format, and the number of a class cls."
+)
+
+
+def parse_set(words: str | Iterable[str]) -> str:
+    """Return the words of --set as one text."""
+    return " ".join([words] if isinstance(words, str) else words)
 
 
 OUT_HELP = "File, URL, - or pipe:COMMAND.  [default: -]"

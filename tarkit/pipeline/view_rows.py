@@ -26,7 +26,7 @@ from tarkit.samples.sample import ABSENT
 from tarkit.stores.schemes import find_scheme, is_socket, public_name, scheme_of
 from tarkit.streams.location import Location, is_view
 from tarkit.streams.source import WindowSource
-from tarkit.tables.parquet import SourceFile, load_pyarrow
+from tarkit.tables.parquet import SourceFile, load_pyarrow, parquet_errors, plain_values
 
 INTO = "__into__"
 """The column of a view of `split` that has the shard of each sample: a value, as any other column."""
@@ -46,48 +46,6 @@ class MoreRange(NamedTuple):
     shard: str
     start: int
     stop: int
-
-
-def plain_values(column: Any) -> list[Any]:
-    """Return values of a column as JSON has them: times are text, decimals numbers, bytes text in UTF-8.
-
-    Raises:
-        ValueError: a value that cannot be one of these.
-    """
-    arrow, _ = load_pyarrow("a view")
-    kind = _plain_type(arrow, column.type)
-    values = (column if kind == column.type else column.cast(kind)).to_pylist()
-    return [_plain(value) for value in values] if "binary" in str(kind) else values
-
-
-def _plain_type(arrow: Any, kind: Any) -> Any:
-    types = arrow.types
-    if types.is_dictionary(kind):
-        return _plain_type(arrow, kind.value_type)
-    if types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind):
-        return arrow.string()
-    if types.is_duration(kind):
-        return arrow.int64()
-    if types.is_decimal(kind):
-        return arrow.float64()
-    if types.is_fixed_size_binary(kind):
-        return arrow.binary()
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return arrow.list_(_plain_type(arrow, kind.value_type))
-    if types.is_struct(kind):
-        members = [kind.field(number) for number in range(kind.num_fields)]
-        return arrow.struct([arrow.field(member.name, _plain_type(arrow, member.type)) for member in members])
-    return kind
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    return value
 
 
 class RowGroup:
@@ -218,7 +176,10 @@ def with_archives(locations: Sequence[Location]) -> list[Location]:
     """Return inputs, each view with the archives that it names."""
     result = list(locations)
     for location in filter(is_view, locations):
-        file = ViewFile(location)
+        try:
+            file = ViewFile(location)
+        except NotView:
+            continue
         result += [locate_archive(location, shard)[0] for shard in file.shards()]
         file.close()
     return result
@@ -238,6 +199,10 @@ def _are_ranges(types: Any, kind: Any) -> bool:
     return _is_text(types, members["shard"]) and all(types.is_integer(members[name]) for name in ("start", "stop"))
 
 
+class NotView(Usage):
+    """The error for a Parquet file that has no column of places: a table, but no view."""
+
+
 class ViewFile:
     """The Parquet file of a view.
 
@@ -249,7 +214,7 @@ class ViewFile:
     Raises:
         MissingLibrary: pyarrow is not installed.
         TarkitError: it is no Parquet file.
-        Usage: it has not the columns of a view.
+        Usage: it has not the columns of a view; NotView if it has none of their places.
     """
 
     def __init__(self, location: Location) -> None:
@@ -259,15 +224,13 @@ class ViewFile:
             source.close()
             raise Unsupported(f"{location.name}: a view must be a file, or an object that is read by ranges")
         self.name, self.source = location.name, source
-        try:
+        with parquet_errors(self.name):
             table = parquet.ParquetFile(SourceFile(source))
             schema = table.schema_arrow
             self._places = [name for name in PLACES if name in schema.names]
             self._check(schema)
             # each name is there once in memory
             self._file = parquet.ParquetFile(SourceFile(source), metadata=table.metadata, read_dictionary=[SHARD])
-        except self._arrow.ArrowException as error:
-            raise self._damaged(error) from None
         self.count: int = self._file.metadata.num_rows
         self.values: tuple[str, ...] = tuple(name for name in schema.names if name not in PLACES)
         self.schema = schema
@@ -275,14 +238,11 @@ class ViewFile:
     def _check(self, schema: Any) -> None:
         missing = [name for name in REQUIRED if name not in schema.names]
         if missing:
-            hint = (
-                "other tables are packed by tarkit create --format tsv, csv or jsonl"
-                if len(missing) == len(REQUIRED)
-                else None
-            )
-            raise Usage(
-                f"{self.name}: a view needs the columns {', '.join(REQUIRED)}; missing: {', '.join(missing)}", hint
-            )
+            kind, hint = Usage, None
+            if {SHARD, START, STOP} <= {*missing}:
+                kind, hint = NotView, f"cat packs other tables: tarkit cat {self.name} -o NAME.tar"
+            message = f"{self.name}: a view needs the columns {', '.join(REQUIRED)}; missing: {', '.join(missing)}"
+            raise kind(message, hint)
         if twice := {name for name in schema.names if schema.names.count(name) > 1}:
             raise Usage(f"{self.name}: the column {show(min(twice))} is there twice")
         types = self._arrow.types

@@ -66,6 +66,13 @@ _NUMBERS = r"(%0?[0-9]*d|\{[0-9]+\.\.[0-9]+(?:\.\.[0-9]+)?\})"
 _MAGIC = r"[*?[]"
 
 
+class TableWords(NamedTuple):
+    """How rows of a Parquet table are samples: fields in the words of `--set`, and the key; empty: by its columns."""
+
+    set: str
+    key: str | None
+
+
 class Location(NamedTuple):
     """An input or an output.
 
@@ -79,6 +86,7 @@ class Location(NamedTuple):
     file: FileObjectInput | FileObjectReader | None = None  # of the kind `object`
     options: StoreOptions | None = None  # of a URL; None for those of the process
     format: str | None = None  # tar, or a format of messages; None for what the name and the first bytes say
+    table: TableWords | None = None  # how the rows of a Parquet table are samples
 
 
 STDIN = Location("stdin", "-", "stdin")
@@ -184,7 +192,7 @@ def file_location(word: str) -> Location:
 
 
 def is_view(location: Location) -> bool:
-    """Return whether an input or output is a view: a file or an object whose name ends in `.parquet`."""
+    """Return whether an input or output is a view, or a table: a file or an object whose name ends in `.parquet`."""
     return location.kind in ("path", "url") and location.text.lower().endswith(".parquet")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from functools import partial
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from tarkit.errors import TarkitError, show, unreadable
 from tarkit.redaction import hide_secrets
@@ -67,6 +67,21 @@ def open_file(word: str, options: StoreOptions | None = None) -> io.BufferedRead
         return open(text, "rb")
     except FileNotFoundError as error:
         raise unreadable(text, error) from error
+
+
+def seekable(file: BinaryIO) -> BinaryIO:
+    """Return a file, of a pipe a copy in temporary space, which can be read in any order."""
+    if file.seekable():
+        return file
+    from tarkit.streams.copy import CHUNK
+    from tarkit.streams.tempfile import TemporaryFile
+
+    copy = TemporaryFile()
+    while data := file.read(CHUNK):
+        copy.write(data)
+    opened = open(os.dup(copy.fd), "rb")
+    opened.seek(0)
+    return opened
 
 
 def open_file_or_stdin(word: str, options: StoreOptions | None = None) -> io.BufferedReader:

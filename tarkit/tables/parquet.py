@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from tarkit.errors import load_library
+from tarkit.errors import TarkitError, load_library
 from tarkit.streams.source import WindowSource
 from tarkit.threads import mark_native_threads
 
@@ -15,6 +17,25 @@ def load_pyarrow(purpose: str) -> tuple[Any, Any]:
     pyarrow = load_library("pyarrow", purpose, "pyarrow", "parquet")
     mark_native_threads()
     return pyarrow, load_library("pyarrow.parquet", purpose, "pyarrow", "parquet")
+
+
+@contextmanager
+def parquet_errors(name: str) -> Iterator[None]:
+    """Raise TarkitError for what pyarrow raises where a file is damaged."""
+    import pyarrow
+
+    try:
+        yield
+    except pyarrow.ArrowException as error:
+        raise TarkitError(f"{name}: damaged, or not a Parquet file: {_one_line(error)}") from None
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise TarkitError(f"{name}: damaged, or not a Parquet file: {_one_line(error)}") from None
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
 
 
 class PyarrowFile(io.RawIOBase):
@@ -68,3 +89,45 @@ class SourceFile(io.RawIOBase):
         data = self._source.read(self._position, stop) if self._position < stop else b""
         self._position += len(data)
         return data
+
+
+def plain_values(column: Any) -> list[Any]:
+    """Return values of a column as JSON has them: times are text, decimals numbers, bytes text in UTF-8.
+
+    Raises:
+        ValueError: a value that cannot be one of these.
+    """
+    arrow, _ = load_pyarrow("Parquet")
+    kind = _plain_type(arrow, column.type)
+    values = (column if kind == column.type else column.cast(kind)).to_pylist()
+    return [_plain(value) for value in values] if "binary" in str(kind) else values
+
+
+def _plain_type(arrow: Any, kind: Any) -> Any:
+    types = arrow.types
+    if types.is_dictionary(kind):
+        return _plain_type(arrow, kind.value_type)
+    if types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind):
+        return arrow.string()
+    if types.is_duration(kind):
+        return arrow.int64()
+    if types.is_decimal(kind):
+        return arrow.float64()
+    if types.is_fixed_size_binary(kind):
+        return arrow.binary()
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return arrow.list_(_plain_type(arrow, kind.value_type))
+    if types.is_struct(kind):
+        members = [kind.field(number) for number in range(kind.num_fields)]
+        return arrow.struct([arrow.field(member.name, _plain_type(arrow, member.type)) for member in members])
+    return kind
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return value

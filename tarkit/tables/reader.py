@@ -114,7 +114,13 @@ def read_cells(
 
 
 class KeyTemplate:
-    """A template for keys: `{index:09d}`, `{split}/{id}`. No attributes, no conversions, `d` specs take digits."""
+    """A template for keys: `{index:09d}`, `{split}/{id}`. No attributes, no conversions, `d` specs take digits.
+
+    A text without braces is the name of a column.
+
+    Attributes:
+        columns: the columns in it.
+    """
 
     def __init__(self, text: str) -> None:
         """Parse a template.
@@ -123,7 +129,8 @@ class KeyTemplate:
             Usage: it is invalid, or would give all samples the same key.
         """
         try:
-            pieces = list(Formatter().parse(text))
+            bare = bool(text) and "{" not in text and "}" not in text
+            pieces = [("", text, "", None)] if bare else list(Formatter().parse(text))
             for _, name, spec, _ in pieces:
                 if name == "index":
                     format(0, spec or "")
@@ -132,6 +139,11 @@ class KeyTemplate:
         self._pieces = [(literal.encode(), name, spec or "") for literal, name, spec, _ in pieces]
         if not any(name for _, name, _ in self._pieces) or any(name == "" or mode for _, name, _, mode in pieces):
             raise Usage(f"invalid template for keys {show(text)}", f"for example '{RUNNING_KEY}' or '{{__key__}}'")
+        self.columns = tuple(dict.fromkeys(name for _, name, _ in self._pieces if name and name != "index"))
+
+    def checked(self, index: int, names: tuple[str, ...], values: Sequence[bytes | None]) -> bytes:
+        """Return the key of a row. Raises MalformedRow as `key` does, and for a key that no sample has."""
+        return _checked(self.key(index, names, values))
 
     def key(self, index: int, names: tuple[str, ...], values: Sequence[bytes | None]) -> bytes:
         """Return the key of a row.

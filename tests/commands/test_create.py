@@ -467,7 +467,10 @@ def test_errors_of_tables(run: Run) -> None:
 USAGE = [
     (["--columns", "a"], "columns and a key require --format"),
     (["--key", "{index}"], "columns and a key require --format"),
-    (["--format", "tsv", "--key", "x"], "invalid template for keys 'x'"),
+    (["--format", "tsv", "--key", "{x"], "invalid template for keys '{x'"),
+    (["--format", "tsv", "--set", "x"], "--set requires --format parquet"),
+    (["--format", "parquet", "--columns", "x"], "column names are for tsv and csv only"),
+    (["--format", "parquet", "--set", "x:"], "--set 'x:': a word must be FIELD"),
     (["--format", "jsonl", "--columns", "x"], "column names are for tsv and csv only"),
     (["--depfile", "d", "-o", "-"], "--depfile requires an output file"),
     (["--depfile", "recipe"], "recipe is both input and output"),

@@ -339,12 +339,15 @@ def test_bad_rows(run: Run, make: Callable[[], str], name: str) -> None:
 
 
 def test_files_that_are_no_views(run: Run, archive: Archive) -> None:
-    """Other tables and damaged files are named as such."""
+    """Views without a column and damaged files are named as such, and other tables where views are needed."""
+    write("t.parquet", [{"__key__": "a", "__shard__": "b", "__start__": 1}])
+    message = "t.parquet: a view needs the columns __key__, __shard__, __start__, __stop__; missing: "
+    assert f"{message}__stop__\n" in run("cat", "t.parquet", "-o", "-", exit=2).stderr
     write("t.parquet", [{"__key__": "a", "b": 1}])
-    assert (
-        "t.parquet: a view needs the columns __key__, __shard__, __start__, __stop__; missing: __shard__"
-        in run("cat", "t.parquet", "-o", "-", exit=2).stderr
-    )
+    for words in (["check", "t.parquet"], ["cat", "t.parquet", "-o", "v.parquet"]):
+        ran = run(*words, exit=None)
+        assert f"{message}__shard__, __start__, __stop__" in ran.stderr + ran.stdout.decode()
+        assert "tarkit cat t.parquet -o NAME.tar" in ran.stderr + ran.stdout.decode()
     archive(A, "x.parquet")
     assert "x.parquet: damaged, or not a Parquet file" in run("cat", "x.parquet", "-o", "-", exit=1).stderr
 

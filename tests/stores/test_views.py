@@ -95,3 +95,18 @@ def test_a_local_archive_in_a_view_in_a_store(bucket: Bucket, here: Path) -> Non
     ran = tarkit_run("cat", "a.tar", "-o", bucket.url + "v.parquet", exit=2)
     assert "a.tar: a view at a URL cannot name a local file" in ran.stderr
     assert bucket.names() == []
+
+
+def test_a_table_in_a_store(bucket: Bucket, here: Path) -> None:
+    """A Parquet table without places is read by ranges, as one in a file is."""
+    sink = arrow.BufferOutputStream()
+    rows = {"__key__": [f"k{n}" for n in range(20)], "bin": [bytes([n]) * 50_000 for n in range(20)]}
+    parquet.write_table(arrow.table(rows), sink, row_group_size=5, use_dictionary=False)
+    Path("t.parquet").write_bytes(sink.getvalue().to_pybytes())
+    url = bucket.put("t.parquet", sink.getvalue().to_pybytes())
+    seen: list[Any] = []
+    bucket.server.fault = seen.append
+    tarkit_run("cat", url, "-o", "a.tar")
+    assert 0 < len(seen) < 20
+    tarkit_run("cat", "t.parquet", "-o", "b.tar")
+    assert Path("a.tar").read_bytes() == Path("b.tar").read_bytes()

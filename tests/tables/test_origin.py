@@ -12,11 +12,11 @@ import pytest
 
 import tarkit
 from tarkit.dataset import Dataset
-from tarkit.packing.entries import HELD
 from tarkit.packing.options import ShardOptions
 from tarkit.packing.planner import plan_tree
 from tarkit.packing.table import LoadedRows, TableOrigin
 from tarkit.packing.tree_origin import TreeOrigin
+from tarkit.pipeline.entries import HELD
 from tarkit.pipeline.run import Run
 from tarkit.streams.location import file_location
 from tarkit.tables.content import ContentLoader, loaded

@@ -195,6 +195,7 @@ TABLES: list[tuple[Format, bytes, str | None, list[str] | None, str]] = [
     ("tsv", b"__key__\ta\nk\tx\n", "{index}", None, "0.a=b'x'"),
     ("tsv", b"__key__\ta\nk\tx\n", "n/{__key__}-{{}}", None, "n/k-{}.a=b'x'"),
     ("tsv", b"json.id\ta\n7\tx\n", "{json.id:>3}", None, "  7.json.id=b'7'   7.a=b'x'"),
+    ("tsv", b"id:x\ta\n7\tx\n", "id:x", None, "7.id:x=b'7' 7.a=b'x'"),
     ("tsv", b"@p\nx\n", "{@p}", None, "x.p<path:x"),
     ("tsv", b"__key__\ta\na.b/c\tx\n", None, None, "a.b/c.a=b'x'"),
     ("tsv", b"__key__\ta\na.b\tx\n", None, None, "t:2: invalid key 'a.b': a dot after the last slash ends a key"),
@@ -207,7 +208,7 @@ TABLES: list[tuple[Format, bytes, str | None, list[str] | None, str]] = [
     ("tsv", b"a\nx\n", "{", None, "usage: invalid template for keys '{': Single '{' encountered in format string"),
     *(
         ("tsv", b"", bad, None, f"usage: invalid template for keys '{bad}'")
-        for bad in ("", "x", "{}", "{a!r}", "{{a}}")
+        for bad in ("", "{}", "{a!r}", "{{a}}")
     ),
     # csv
     ("csv", b'a,b\n"1,""2""",\n', "{index}", None, "0.a=b'1,\"2\"' 0.b=b''"),

@@ -6,19 +6,41 @@ from array import array
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from tarkit.errors import TarkitError
 from tarkit.samples.sample import SampleBatch, TarSample
+from tarkit.samples.validate import NameChecks
 from tarkit.streams.ranges import Held, JoinedSource, RangeReader
 from tarkit.streams.sink import Sink
 from tarkit.streams.source import Source
-from tarkit.tables.content import LargeContent
+from tarkit.tables.content import EntryContent, LargeContent
+from tarkit.tables.recipe import MalformedRow, Row
+from tarkit.tar.header import encode
 from tarkit.tar.reader import Raw
-from tarkit.tar.writer import GATHERED
+from tarkit.tar.writer import GATHERED, PADS
 
 Piece = bytes | LargeContent
 NewEntries = tuple[bytes | None, list[Piece], int]
 """Entries of a sample, or some of them: its key, None before the first; their pieces, and the length of these."""
 
 HELD = GATHERED  # bytes: a batch with more takes no further sample, and a sample with more is passed on unfinished
+
+
+def new_entry(row: Row, content: EntryContent, names: NameChecks, mtime: int | None) -> NewEntries:
+    """Return the entry of a row, whose name is checked; `mtime` is its time, None for that of its content.
+
+    Raises:
+        TarkitError: `RECIPE:LINE: reason`.
+    """
+    data, large, size, modified = content
+    try:
+        names.check(row[0])
+        header = encode(row[0], size, mtime=modified if mtime is None else mtime)
+    except MalformedRow as error:
+        raise TarkitError(f"{row.where}: {error}", error.hint) from None
+    except ValueError as error:
+        raise TarkitError(f"{row.where}: {error}") from None
+    padding = PADS[size % 512]
+    return names.last, [header, large or data, padding], len(header) + size + len(padding)
 
 
 def sample_batches(name: str, entries: Iterator[NewEntries]) -> Iterator[SampleBatch]:
