@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import index as as_index
 from typing import TYPE_CHECKING, NoReturn, overload
 
 from tarkit.errors import MissingKey, TarkitError, Unsupported, show
 from tarkit.indexing import lookup
 from tarkit.indexing.files import IndexFile
+from tarkit.pipeline.origins import is_object
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import WHOLE, DecodedSample, Sample
 from tarkit.problems import Policy
@@ -22,12 +23,18 @@ from tarkit.streams.source import WindowSource
 from tarkit.tar import block, pax
 from tarkit.tar.reader import Entry, TarReader
 
+if TYPE_CHECKING:
+    from tarkit.streams.prefetch import Part
+
+HEADER = 1 << 12  # bytes that are fetched of an entry before a sample, whose headers are compared
 END = block.RECORD + 2 * block.BLOCK  # bytes of the longest end of an archive, as most programs write it
 RENEW = "tarkit index makes a new index"
 
 
 class IndexedDataset(Sequence[Sample]):
     """Samples by number and by key: `len(data)`, `data[3]`, `data[-1]`, `data["a/17"]`, `"a/17" in data`.
+
+    `data[3:9]`, `data[[7, 3]]` and `data[["a/17", "a/3"]]` are lists, whose samples are fetched together.
 
     To make one reads the headers of all shards, which have to be plain archives in regular files, or objects of stores
     that send parts; of an object an index beside it is read instead if it matches the shard (see
@@ -108,28 +115,70 @@ class IndexedDataset(Sequence[Sample]):
     @overload
     def __getitem__(self, place: int | str) -> Sample: ...
     @overload
-    def __getitem__(self, place: slice) -> list[Sample]: ...
-    def __getitem__(self, place: int | str | slice) -> Sample | list[Sample]:
-        """Return the sample of a number or a key, or those of a slice; of two with one key it is the first.
+    def __getitem__(self, place: slice | list[int] | list[str]) -> list[Sample]: ...
+    def __getitem__(self, place: int | str | slice | list[int] | list[str]) -> Sample | list[Sample]:
+        """Return the sample of a number or a key, or those of a slice or a list; of two with one key it is the first.
+
+        Several samples of objects of stores are fetched together, many requests at a time.
 
         Raises:
             IndexError: there are not so many samples.
             KeyError: no sample has this key. It is a TarkitError too.
         """
         if isinstance(place, slice):
-            return [self._sample(number) for number in range(*place.indices(len(self)))]
+            return list(self.samples(range(*place.indices(len(self)))))
+        if isinstance(place, list):
+            return list(self.samples(list(map(self._number, place))))
+        return self._sample(self._number(place))
+
+    def __getitems__(self, places: list[int]) -> list[Sample]:
+        """Return the samples of numbers: the DataLoader of PyTorch asks for a batch like this."""
+        return list(self.samples(list(map(self._number, places))))
+
+    def __iter__(self) -> Iterator[Sample]:
+        return self.samples(range(len(self)))
+
+    def samples(self, numbers: Sequence[int]) -> Iterator[Sample]:
+        """Yield the samples of numbers, in this order; those of objects of stores are fetched before their turn."""
+        if len(numbers) < 2 or not any(shard.source().url for shard in self._sources):
+            return map(self._sample, numbers)
+        from tarkit.streams.prefetch import Groups, fetch_ahead
+
+        groups = Groups()(numbers, lambda number: self._stops[number] - self._starts[number])
+        return (self._sample(number) for group in fetch_ahead(groups, self._ranges_of) for number in group)
+
+    def _ranges_of(self, numbers: Iterable[int]) -> Iterator[Part]:
+        """Yield the ranges that looking samples up reads, of objects of stores."""
+        for number in numbers:
+            source = self._sources[self._shards[number]].source()
+            before, begin, stop = self._range(number, self._entry_before(number))
+            if is_object(source):
+                if before < begin:
+                    yield source, before, min(before + HEADER, source.size or 0)
+                if stop - begin <= WHOLE:
+                    yield source, begin, min(stop, source.size or 0)
+
+    def _number(self, place: int | str) -> int:
+        """Return the number of a sample by its number or its key."""
         if isinstance(place, str):
             number = self._numbers.get(place.encode("utf-8", "surrogateescape"))
             if number is None:
                 raise self._missing(place)
-            return self._sample(number)
+            return number
         number = as_index(place)
         if not -len(self) <= number < len(self):
             raise IndexError(f"there is no sample {number}: the dataset has {len(self)}")
-        return self._sample(number % len(self))
+        return number % len(self)
 
-    def __iter__(self) -> Iterator[Sample]:
-        return map(self._sample, range(len(self)))
+    def _range(self, number: int, before: int) -> tuple[int, int, int]:
+        """Return where the entry before a sample begins, and the bytes that are read together.
+
+        These are the sample with the header behind it, or the end of the archive; and a short entry before it.
+        """
+        start = self._starts[number]
+        last = number + 1 == len(self) or self._shards[number + 1] != self._shards[number]
+        stop = self._stops[number] + (END if last else block.BLOCK)
+        return before, start if start - before > lookup.SHORT else before, stop
 
     if not TYPE_CHECKING:  # which would take any name for an attribute
 
@@ -150,13 +199,10 @@ class IndexedDataset(Sequence[Sample]):
         shard.unchanged()
         source, data = shard.another(), None  # threads may look up too
         by_index = self._shards[number] in self._by_index
-        before = self._entry_before(number)
-        apart = start - before > lookup.SHORT
-        begin, other = (start, _entry_at(source, before)) if apart else (before, None)
+        before, begin, end = self._range(number, self._entry_before(number))
+        other = _entry_at(source, before) if before < begin else None
         if stop - start <= WHOLE:
-            last = number + 1 == len(self) or self._shards[number + 1] != self._shards[number]
-            behind = END if last else block.BLOCK  # the header behind it, or the end of the archive
-            data = bytes(source.peek(begin, stop + behind - begin)[start - begin : stop - begin])
+            data = bytes(source.peek(begin, end - begin)[start - begin : stop - begin])
         if begin < start:
             other = _entry_at(source, before)
         sample = next(iter(SampleReader(source, Policy(allow=["all"]), moves=False, pos=start)), None)
@@ -204,8 +250,10 @@ class DecodedIndex(IndexedDataset):
         @overload  # type: ignore[override]
         def __getitem__(self, place: int | str) -> DecodedSample: ...
         @overload
-        def __getitem__(self, place: slice) -> list[DecodedSample]: ...
-        def __getitem__(self, place: int | str | slice) -> DecodedSample | list[DecodedSample]: ...
+        def __getitem__(self, place: slice | list[int] | list[str]) -> list[DecodedSample]: ...
+        def __getitem__(
+            self, place: int | str | slice | list[int] | list[str]
+        ) -> DecodedSample | list[DecodedSample]: ...
         def __iter__(self) -> Iterator[DecodedSample]: ...
 
 

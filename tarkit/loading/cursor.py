@@ -148,4 +148,4 @@ class ListedReader(InputReader):
 
     def batches(self) -> Iterator[TarSample]:
         """Look the samples up."""
-        return (self.index[number]._sample for number in self.numbers)
+        return (sample._sample for sample in self.index.samples(self.numbers))

@@ -79,7 +79,7 @@ class RemoteSource(WindowSource):
         self._thread = get_ident()
         n = max(min(n, (self.size or 0) - pos), 0)  # the window stays at the end
         if (held := self._find(pos, pos + n)) is not None:
-            return held
+            return held[: max(n, KEPT)]
         kept, most = self._kept, KEPT_WHOLE if self._whole else KEPT
         if pos + n > self._end and self._base <= kept <= self._end and 0 < pos - kept <= most and self._is_near(pos):
             return super().peek(kept, pos - kept + n)[pos - kept :]

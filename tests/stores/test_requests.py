@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 pytest.importorskip("urllib3")
 
+import tarkit
 from tarkit.streams import prefetch
 from tarkit.streams.remote import RemoteSource
 from tests._tools import each_row
@@ -181,6 +183,41 @@ def test_the_first_samples_of_a_view(server: HttpServer, run: Run, here: Path) -
     write_view("x.parquet", rows_of(run, "a.tar", url))
     run("cat", "x.parquet", "--slice", "0:3", "-o", "x.tar")
     assert server.objects["/a.tar"].sent < 2 << 20
+
+
+@each_row("index", [False, True])
+def test_many_samples_that_are_looked_up(index: bool, server: HttpServer, run: Run, here: Path) -> None:
+    """Slices, lists, iteration and the loader fetch many samples together; each is the one that was asked for."""
+    Path("a.tar").write_bytes(MANY)
+    url = server.serve("/a.tar", MANY)
+    if index:
+        run("index", "a.tar", "--format", "dali", "-o", "a.idx")
+        server.serve("/a.idx", Path("a.idx").read_bytes())
+    data, local = tarkit.open(url).indexed(), tarkit.open("a.tar").indexed()
+    served = server.objects["/a.tar"]
+    keys = random.Random(2).sample(local.keys(), 60)
+    reads: dict[str, tuple[int, Callable[[Any], Any]]] = {
+        "slice": (6, lambda data: data[20:140]),
+        "steps": (60, lambda data: data[::-3]),
+        "keys": (60, lambda data: data[keys]),
+        "numbers": (4, lambda data: data[[3, -1, 4]]),
+        "batch": (4, lambda data: data.__getitems__([5, 6, 7])),
+        "all": (8, list),
+    }
+    for most, read in reads.values():
+        served.requests = 0
+        assert [dict(sample) for sample in read(data)] == [dict(sample) for sample in read(local)]
+        assert served.requests <= most
+    with pytest.raises(KeyError):
+        data[["00001", "x"]]
+
+
+def test_a_random_order_of_all_samples(server: HttpServer, here: Path) -> None:
+    """A loader fetches them before their turn."""
+    url = server.serve("/a.tar", MANY)
+    found = [sample["__key__"] for sample in tarkit.loader(url, shuffle="full", seed=3)]
+    assert sorted(found) == [f"{number:05}" for number in range(150)] != found
+    assert server.objects["/a.tar"].requests <= 120
 
 
 def test_ranges_that_are_merged() -> None:
