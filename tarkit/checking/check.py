@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from tarkit.arguments import split_names
 from tarkit.checking.across import Against, Manifest, SetCheck, Unique, joined, mixed, read_manifest
-from tarkit.checking.compare import Sameness
+from tarkit.checking.compare import Sameness, SampleSets
 from tarkit.checking.decode import parse_decoded, unused_words
+from tarkit.checking.diff import By, Diff, Difference
+from tarkit.checking.diff_table import written
 from tarkit.checking.findings import FINDINGS, Finding, ShardReport
 from tarkit.checking.fix import Fix, rejects_output
 from tarkit.checking.shard import Item, OptionalChecks, Rejected
 from tarkit.checking.targets import TARGETS, Target
 from tarkit.checking.view import check_shard
 from tarkit.errors import Usage, spell
+from tarkit.export.table import TableOptions
 from tarkit.options import Options, row
 from tarkit.pipeline.chain import locate, refuse_twice
-from tarkit.pipeline.output import Output, total_size
+from tarkit.pipeline.output import Output, refuse_overwrite, status_of, text_output, total_size
 from tarkit.pipeline.rows import processes_row
 from tarkit.pipeline.run import Run
 from tarkit.problems import PROBLEMS
@@ -43,7 +46,9 @@ class Report:
     Attributes:
         findings: each has `name`, `shard`, `offset`, `key`, `detail`, `level` ("error" or "note") and `hint`.
         shards: one for each shard, with `shard`, `samples`, `entries`, `size` and `bad`.
-        same: whether the two sets of `same_as` have the same samples; None if they were not compared.
+        same: whether the two sets of `same_as` or `diff` have the same samples, in any order; None if they were not
+            compared.
+        differences: those of `diff`, each with `change`, `key`, `fields`, and `old` and `new`, its places in both sets.
         complete: whether all samples are in the clean copy; None without `fix`.
         strict: whether notes count as errors.
     """
@@ -53,6 +58,7 @@ class Report:
     same: bool | None = None
     complete: bool | None = None
     strict: bool = False
+    differences: list[Difference] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -95,6 +101,9 @@ def check(
     target: Target | None = None,
     decode: str | Iterable[str] | None = None,
     same_as: Input | Iterable[Input] | None = None,
+    diff: Input | Iterable[Input] | None = None,
+    by: By | None = None,
+    output: str | None = None,
     fix: str | None = None,
     rejects: str | None = None,
     allow: str | Iterable[str] = (),
@@ -114,6 +123,9 @@ def check(
         target: a reader whose rules are applied: `"webdataset"`, `"dali"`, `"hf"` and others.
         decode: fields whose content is decoded, such as `"jpg json png:mask"`; `"all"` for all with a decoder.
         same_as: other shards that are to hold the same samples, in any order. It goes with no other check.
+        diff: other shards, whose differences from these are listed: samples removed, added, renamed, changed or moved.
+        by: samples of `diff` are matched by `"key"`, or by `"content"`, so that renamed ones are seen.
+        output: a table of the differences: .csv, .tsv, .jsonl, .parquet.
         fix: write a clean copy: to a file, a directory, or a copy of each to `"clean-%06d.tar"`.
         rejects: write samples that the clean copy leaves out to this archive; without `fix` those with bad content.
         allow, strict: names of problems that are notes; whether notes are errors.
@@ -126,7 +138,8 @@ def check(
     """
     options = CheckOptions.of(locals())
     storage = parse_options(storage_options)
-    others = None if same_as is None else locate(same_as, storage)
+    other = same_as if diff is None else diff
+    others = None if other is None else locate(other, storage)
     return ShardsCheck(Run(tmpdir=tmpdir), locate(inputs, storage), options, others, storage=storage).collect()
 
 
@@ -212,6 +225,33 @@ class CheckOptions(Options):
         help="Compare with the samples of OTHER, in any order.",
         words=False,
     )
+    diff: Any = row(
+        "Checks",
+        "--diff",
+        many=True,
+        metavar="OTHER...",
+        role="inputs",
+        help="List how the samples of OTHER differ.",
+        more="Samples are removed, added, renamed, changed (in which fields) or moved to another shard or place.",
+        words=False,
+    )
+    by: By | None = row(
+        "Checks",
+        "--by",
+        choices=By,
+        metavar="BY",
+        help="Match samples of --diff by key or content.",
+        more="By content, a sample of another key with the same fields is renamed. The default is key.",
+    )
+    output: str | None = row(
+        "Output",
+        "-o",
+        "--output",
+        metavar="TABLE",
+        role="side",
+        help="Write the differences of --diff to this table.",
+        more="The suffix is .csv, .tsv, .jsonl, .json, .yaml or .parquet. --keys-from TABLE:__key__ takes its keys.",
+    )
     allow: str | Iterable[str] = row(
         "Problems",
         "--allow",
@@ -237,10 +277,14 @@ class CheckOptions(Options):
             raise Usage(f"{spell('rejects')} requires {spell('fix')} or {spell('decode')}")
         if self.fix is not None and self.processes > 1:
             raise Usage(f"{spell('fix')} cannot be used with {spell('processes')}: it reads one input at a time")
-        if self.same_as:
-            for name in ("unique", "require", "against", "manifest", "target", "decode", "fix", "list_bad"):
-                if getattr(self, name):
-                    raise Usage(f"{spell('same_as')} cannot be used with {spell(name)}")
+        for name in ("by", "output"):
+            if getattr(self, name) is not None and not self.diff:
+                raise Usage(f"{spell(name)} requires {spell('diff')}")
+        for compared in ("same_as", "diff"):
+            others = ("unique", "require", "against", "manifest", "target", "decode", "fix", "list_bad")
+            for name in (*others, "diff") if compared == "same_as" else others:
+                if getattr(self, compared) and getattr(self, name):
+                    raise Usage(f"{spell(compared)} cannot be used with {spell(name)}")
 
 
 class ShardsCheck:
@@ -250,7 +294,7 @@ class ShardsCheck:
         run: counts samples, bytes, shards and findings, and shows progress.
         locations: the shards.
         options: the checks to make.
-        others: those of `same_as`.
+        others: those of `same_as` or `diff`.
         names: names of the two sets in messages.
         storage: how the URLs of the manifest and of the table of keys are reached.
 
@@ -258,7 +302,7 @@ class ShardsCheck:
         report: the result, without the findings; complete at the end.
         failed: whether there was an error.
         fix: the clean copies, if they are written.
-        sameness: the comparison with `others`.
+        compared: the comparison with `others`: a `Sameness` or a `Diff`.
     """
 
     def __init__(
@@ -290,11 +334,12 @@ class ShardsCheck:
                 message = f"{view.name}: {spell(name)} needs archives, and this is a view"
                 raise Usage(message, f"tarkit cat {view.name} -o NAME.tar makes an archive")
         tmpdir = run.scratch(None if self.fix is None else self.fix.output.directory)
-        self.sameness: Sameness | None = None
+        self.compared: SampleSets | None = None
         if others is not None:
             refuse_twice((*locations, *others))
             self._others = others
-            self.sameness = Sameness(tmpdir, names)
+            self._table = None if options.output is None else self._table_output(options.output)
+            self.compared = Diff(tmpdir, names, options.by or "key") if options.diff else Sameness(tmpdir, names)
             self._checks = OptionalChecks(contents=True, tmpdir=tmpdir)
             return
         fields = tuple(tuple(os.fsencode(name).lower() for name in word.split("|")) for word in options.require)
@@ -311,12 +356,31 @@ class ShardsCheck:
 
     def collect(self) -> Report:
         """Check, and return the report with all findings."""
-        self.report.findings = [item for item in self if isinstance(item, Finding)]
+        for item in self:
+            if isinstance(item, Finding):
+                self.report.findings.append(item)
+            elif isinstance(item, Difference):
+                self.report.differences.append(item)
         return self.report
 
-    def __iter__(self) -> Iterator[Finding | ShardReport]:
+    def _table_output(self, word: str) -> Output:
+        output = text_output(word, options=self.storage)
+        locations = [*self.locations, *self._others]
+        if output.location.kind == "path":
+            refuse_overwrite(status_of(output.location.text), locations)
+            self.run.reserve(output.location.text, "the table of differences")
+        try:
+            TableOptions().format_of(output)
+        except Usage as error:
+            raise Usage(str(error), "the suffix is .csv, .tsv, .jsonl, .json, .yaml or .parquet") from None
+        return output
+
+    def __iter__(self) -> Iterator[Finding | ShardReport | Difference]:
         report, run = self.report, self.run
-        for item in self._checked() if self.sameness is None else self._compared(self.sameness):
+        for item in self._checked() if self.compared is None else self._compared(self.compared):
+            if isinstance(item, Difference):
+                yield item
+                continue
             if isinstance(item, Finding):
                 if item.level == "error" and item.name in self.options.allowed:
                     item = item._replace(level="note")
@@ -378,7 +442,7 @@ class ShardsCheck:
             if self.fix is not None:
                 self.fix.write(last=index == len(jobs) - 1)
 
-    def _compared(self, sameness: Sameness) -> Iterator[Finding | ShardReport]:
+    def _compared(self, compared: SampleSets) -> Iterator[Finding | ShardReport | Difference]:
         reports: tuple[list[ShardReport], list[ShardReport]] = ([], [])
         sets = [list(enumerate(map(self.run.sent, locations))) for locations in (self.locations, self._others)]
         jobs = [job for jobs in sets for job in jobs]
@@ -394,10 +458,15 @@ class ShardsCheck:
                     reports[side].append(item)
                     yield item
                 elif not isinstance(item, Rejected):
-                    sameness.add(side, index, item)
+                    compared.add(side, index, item)
         if all(report.readable for report in self.report.shards):
-            self.report.same = None if self.failed else sameness.same  # after damage there is no verdict
-            yield from sameness.findings(*reports)
+            self.report.same = None if self.failed else compared.same  # after damage there is no verdict
+            if isinstance(compared, Sameness):
+                yield from compared.findings(*reports)
+            elif isinstance(compared, Diff):
+                differences = compared.differences(*reports)
+                inputs = [*self.locations, *self._others]
+                yield from differences if self._table is None else written(differences, self._table, inputs)
 
 
 def _check_one(checks: OptionalChecks, job: tuple[int, Location]) -> Iterator[Item]:

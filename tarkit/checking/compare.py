@@ -7,14 +7,15 @@ do not cancel out as they would with XOR, and two different sets collide with pr
 against sets that are constructed to collide.
 
 The key and the hashes of each sample of both sets are stored, in memory and then on disk (`Multimap`), about 60 bytes a
-field. If the sums differ, they are grouped by key to find the samples that differ.
+field. They are grouped to find the samples that differ: `Sameness` does so if the sums differ, `diff.Diff` always.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
+from typing import NamedTuple
 
 from tarkit.checking.digest import KEYLESS_FIELD, Fields, fields_of, sample_hash
 from tarkit.checking.fieldsets import listed
@@ -24,10 +25,10 @@ from tarkit.errors import show
 from tarkit.sizes import plural
 from tarkit.spill.multimap import Multimap, in_runs
 
-_PLACE = Struct("<BIQ")  # the set (0 or 1), the index of a shard in it, the offset
+PLACE = Struct("<BIQ")  # the set (0 or 1), the index of a shard in it, where the sample is there
 _MASK = (1 << 128) - 1
 
-Place = tuple[int, int, int]  # the set (0 or 1), the index of a shard in it, the offset
+Place = tuple[int, int, int]  # the same
 Sets = tuple[Sequence[ShardReport], Sequence[ShardReport]]
 Different = tuple[Place, int, str, bytes, str]
 
@@ -44,13 +45,14 @@ class Total:
         return f"{plural(self.samples, 'sample')}, {plural(self.entries, 'entry')}, fingerprint {self.value:032x}"
 
 
-class Sameness:
-    """A comparison of two sets, 0 and 1, whose samples are added in any order; `names` are used in messages."""
+class SampleSets:
+    """Two sets, 0 and 1, whose samples are added shard by shard; `names` are used in messages."""
 
     def __init__(self, tmpdir: str | None = None, names: tuple[str, str] = ("this set", "the other")) -> None:
         self.names = names
+        self.tmpdir = tmpdir
         self.totals = (Total(), Total())
-        self._samples = Multimap(tmpdir)
+        self.samples = Multimap(tmpdir)
 
     def add(self, side: int, index: int, samples: Sequence[CheckedSample]) -> None:
         """Add samples of the shard with this index in a set."""
@@ -60,12 +62,20 @@ class Sameness:
             total.samples += 1
             total.entries += len(fields)
             total.value = (total.value + sample_hash(key, fields)) & _MASK
-            self._samples.add(key, _PLACE.pack(side, index, offset) + contents)
+            self.keep(side, index, offset, key, contents)
+
+    def keep(self, side: int, index: int, offset: int, key: bytes, contents: bytes) -> None:
+        """Store a sample."""
+        self.samples.add(key, PLACE.pack(side, index, offset) + contents)
 
     @property
     def same(self) -> bool:
         """Whether both hold the same samples."""
         return self.totals[0] == self.totals[1]
+
+
+class Sameness(SampleSets):
+    """Whether two sets have the same samples, in any order."""
 
     def findings(self, first: Sequence[ShardReport], second: Sequence[ShardReport]) -> Iterator[Finding]:
         """Yield the samples that differ, sorted unless there are too many; none if the fingerprints are equal.
@@ -80,33 +90,41 @@ class Sameness:
                 yield Finding(name, report.shard, offset if report.located else None, key, detail)
 
     def _different(self, sets: Sets) -> Iterator[Different]:
-        for key, values in self._samples.groups():
-            sides: tuple[list[bytes], list[bytes]] = ([], [])
-            for value in values:
-                sides[value[0]].append(value)
-            for number, (place, name, detail) in enumerate(_compared(key, *_unmatched(*sides), sets, self.names)):
+        for key, values in self.samples.groups():
+            _, first, second = paired(values)
+            for number, (place, name, detail) in enumerate(_compared(key, first, second, sets, self.names)):
                 yield place, number, name, key, detail
 
 
-def _unmatched(first: list[bytes], second: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Return the samples of each set without an equal sample in the other."""
-    head = _PLACE.size
+def paired(values: Iterable[bytes]) -> tuple[list[tuple[bytes, bytes]], list[bytes], list[bytes]]:
+    """Return pairs of equal samples of both sets, and the samples of each that have no equal one in the other.
+
+    Args:
+        values: samples, each a `PLACE` and what is compared, of each set in order.
+    """
+    head = PLACE.size
     waiting: dict[bytes, list[bytes]] = {}
-    for value in first:
-        waiting.setdefault(value[head:], []).append(value)
-    alone = []
+    second = []
+    for value in values:
+        if value[0]:
+            second.append(value)
+        else:
+            waiting.setdefault(value[head:], []).append(value)
+    for partners in waiting.values():
+        partners.reverse()
+    pairs, alone = [], []
     for value in second:
-        partners = waiting.get(value[head:])
-        if partners:
-            partners.pop(0)
+        if partners := waiting.get(value[head:], []):
+            pairs.append((partners.pop(), value))
         else:
             alone.append(value)
     remaining = [value for values in waiting.values() for value in values]
-    return sorted(remaining, key=_place), alone
+    return pairs, sorted(remaining, key=place_of), alone
 
 
-def _place(value: bytes) -> tuple[int, int, int]:
-    side, index, offset = _PLACE.unpack_from(value)
+def place_of(value: bytes) -> Place:
+    """Return the place of a stored sample."""
+    side, index, offset = PLACE.unpack_from(value)
     return side, index, offset
 
 
@@ -115,19 +133,19 @@ def _compared(
 ) -> Iterator[tuple[Place, str, str]]:
     """Yield (place, problem, message) for each difference between the samples of one key."""
     for one, other in zip(first, second, strict=False):
-        side, index, start = _place(one)
-        difference = _difference(fields_of(one[_PLACE.size :]), fields_of(other[_PLACE.size :]))
+        side, index, start = place_of(one)
+        changes = FieldChanges.between(fields_of(one[PLACE.size :]), fields_of(other[PLACE.size :]))
         report = sets[side][index]
         where = f"{report.shard} at {start}" if report.located else report.shard
-        yield _place(other), "changed-sample", f"{show(key)} {difference}, compared with {where}"
+        yield place_of(other), "changed-sample", f"{show(key)} {changes}, compared with {where}"
     for value in first[len(second) :]:
-        yield _place(value), "missing-sample", f"{_named(key, value)} is not in {names[1]}"
+        yield place_of(value), "missing-sample", f"{_named(key, value)} is not in {names[1]}"
     for value in second[len(first) :]:
-        yield _place(value), "extra-sample", f"{_named(key, value)} is only in {names[1]}"
+        yield place_of(value), "extra-sample", f"{_named(key, value)} is only in {names[1]}"
 
 
 def _named(key: bytes, value: bytes) -> str:
-    fields = fields_of(value[_PLACE.size :])
+    fields = fields_of(value[PLACE.size :])
     return (
         show(key)
         if any(name == KEYLESS_FIELD for name, _ in fields)
@@ -135,12 +153,38 @@ def _named(key: bytes, value: bytes) -> str:
     )
 
 
-def _difference(before: Fields, after: Fields) -> str:
-    old, new = dict(before), dict(after)
-    differs = [name for name in old if name in new and old[name] != new[name]]
-    words = [f"differs in {listed(differs)}"] * bool(differs)
-    words += [f"has no {listed(old.keys() - new.keys())}"] * bool(old.keys() - new.keys())
-    words += [f"has the additional field {listed(new.keys() - old.keys())}"] * bool(new.keys() - old.keys())
-    if not words or len(old) < len(before) or len(new) < len(after):
-        words.append("has a field a different number of times")
-    return " and ".join(words).replace(show(KEYLESS_FIELD), "its content")
+class FieldChanges(NamedTuple):
+    """How the fields of two samples differ.
+
+    Attributes:
+        differs: fields with other contents.
+        removed, added: fields that one of them lacks.
+        repeated: a field is there a different number of times.
+    """
+
+    differs: list[bytes]
+    removed: list[bytes]
+    added: list[bytes]
+    repeated: bool
+
+    @classmethod
+    def between(cls, before: Fields, after: Fields) -> FieldChanges:
+        """Compare the fields of two samples."""
+        old, new = dict(before), dict(after)
+        differs = [name for name in old if name in new and old[name] != new[name]]
+        removed, added = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
+        alike = not (differs or removed or added)
+        return cls(differs, removed, added, alike or len(old) < len(before) or len(new) < len(after))
+
+    def __str__(self) -> str:
+        words = [f"differs in {listed(self.differs)}"] * bool(self.differs)
+        words += [f"has no {listed(self.removed)}"] * bool(self.removed)
+        words += [f"has the additional field {listed(self.added)}"] * bool(self.added)
+        words += ["has a field a different number of times"] * self.repeated
+        return " and ".join(words).replace(show(KEYLESS_FIELD), "its content")
+
+    @property
+    def words(self) -> list[bytes]:
+        """The fields: those with other contents, `-NAME` and `+NAME`."""
+        differs = [name for name in self.differs if name != KEYLESS_FIELD]
+        return [*differs, *(b"-" + name for name in self.removed), *(b"+" + name for name in self.added)]

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tarkit.checking.diff import Difference
 from tarkit.checking.findings import Finding, ShardReport
 from tarkit.cli.color import Role, has_colors, painted
 from tarkit.cli.console import ConsoleRun
@@ -120,6 +121,14 @@ class Printer:
                 kinds = self._notes.setdefault(finding.name, {})
                 kind = _kind_of(finding)
                 kinds.setdefault(kind if kind in kinds or len(kinds) < ALIKE else "", _Kind()).add(finding, ALIKE)
+
+    def difference(self, difference: Difference) -> None:
+        """Print a difference between two sets."""
+        if self.form == "json":
+            self.record(difference.record)
+        else:
+            role: Role = {"added": "ok", "removed": "error"}.get(difference.change, "warning")  # type: ignore[assignment]
+            self.line(difference.line, role, f"{difference.change}:")
 
     def _finding(self, finding: Finding) -> None:
         line = f"{'note: ' if finding.level == 'note' else ''}{finding.line}"

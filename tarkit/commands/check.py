@@ -9,7 +9,8 @@ import click
 
 from tarkit.checking.across import places, read_manifest
 from tarkit.checking.check import CheckOptions, ShardsCheck
-from tarkit.checking.compare import Sameness
+from tarkit.checking.compare import SampleSets
+from tarkit.checking.diff import Diff, Difference
 from tarkit.checking.findings import Finding
 from tarkit.cli import options as shared
 from tarkit.cli.check_findings import Form, Printer
@@ -26,30 +27,31 @@ EXAMPLES = (
     "tarkit check shards/ --fix clean/ --rejects left-out.tar",
     "tarkit check shards/ --decode 'jpg json' --rejects bad.tar -p 8",
     "tarkit check raw.tar --same-as 'shuffled-*.tar'",
+    "tarkit check old/ --diff new/ --by content -o diff.csv",
     "tarkit check shards/ --list-bad -0 | xargs -0 ls -l",
 )
 COST = (
-    "One pass over headers; contents are read with --manifest (sha256), --decode and --same-as, and where a shard is "
-    "compressed or a stream. Memory does not grow with the data.\f Keys are sorted in 64 MiB, and then in temporary "
-    "space, which is written once and read once. --fix keeps about 350 bytes for each sample of an input, of all "
-    "inputs with one OUT or --unique, and copies streams, compressed inputs and URLs to temporary space; --against "
-    "keeps the keys of the table."
+    "One pass over headers; contents are read with --manifest (sha256), --decode, --same-as and --diff, and where a "
+    "shard is compressed or a stream. Memory does not grow with the data.\f Keys are sorted in 64 MiB, and then in "
+    "temporary space, which is written once and read once; --diff takes twice as much. --fix keeps about 350 bytes "
+    "for each sample of an input, of all inputs with one OUT or --unique, and copies streams, compressed inputs and "
+    "URLs to temporary space; --against keeps the keys of the table."
 )
 
 
 class CheckCommand(MappedCommand):
-    """A command whose option --same-as takes all words up to the next option."""
+    """A command whose options --same-as and --diff take all words up to the next option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Repeat --same-as before each of its words."""
+        """Repeat such an option before each of its words."""
         words: list[str] = []
-        other = False
+        other = ""
         for word in args:
             if other and (word == "-" or not word.startswith("-")):
-                if words[-1] != "--same-as":
-                    words.append("--same-as")
+                if words[-1] != other:
+                    words.append(other)
             else:
-                other = word.partition("=")[0] == "--same-as"
+                other = name if (name := word.partition("=")[0]) in ("--same-as", "--diff") else ""
             words.append(word)
         return super().parse_args(ctx, words)
 
@@ -69,7 +71,7 @@ def check(
 ) -> None:
     """Find what is wrong with shards, and write a clean copy.
 
-    All words after --same-as, up to the next option, are the other set.
+    All words after --same-as or --diff, up to the next option, are the other set.
 
     Each problem is a line that ends in its name, such as [bad-header]; each shard gets a verdict, ok or bad. Notes are
     not problems: entries without a key, fields that differ between samples, odd names. With -q neither notes nor the
@@ -102,12 +104,12 @@ def check(
         message = "--fix OUT reads one input after the other: it cannot be used with --dask"
         raise Usage(message, "--fix 'out/{stem}.tar' can")
     locations = shared.in_format(_locations(run, words, files_from, null, chosen.manifest), source_format)
-    others = None
-    if chosen.same_as:
-        others = shared.in_format(expand_inputs(chosen.same_as, missing=True), source_format)
-    run.refuse([*locations, *(others or [])], chosen.rejects)
+    others, other_words = None, chosen.same_as or chosen.diff or ()
+    if other_words:
+        others = shared.in_format(expand_inputs(other_words, missing=True), source_format)
+    run.refuse([*locations, *(others or [])], chosen.rejects, chosen.output)
     form: Form = "json" if chosen.json else "names" if chosen.list_bad else "text"
-    names = _name_of(words or files_from or ("stdin",)), _name_of(chosen.same_as or ())
+    names = _name_of(words or files_from or ("stdin",)), _name_of(other_words)
     with on_cluster(run):
         checked = ShardsCheck(run, locations, chosen, others, names)
         printer = Printer(run, form, chosen.strict, null)
@@ -115,14 +117,19 @@ def check(
             for item in checked:
                 if isinstance(item, Finding):
                     printer.finding(item)
+                elif isinstance(item, Difference) and (chosen.output is None or printer.form == "json"):
+                    printer.rest()
+                    printer.difference(item)
         except Exception:
             printer.rest()
             printer.close()
             raise
-        if checked.sameness is None:
+        if checked.compared is None:
             passed = _print_verdicts(run, checked, printer)
+        elif isinstance(checked.compared, Diff):
+            passed = _print_differences(run, checked, checked.compared, printer)
         else:
-            passed = _print_comparison(run, checked, checked.sameness, printer)
+            passed = _print_comparison(run, checked, checked.compared, printer)
         run.finish()
     if not passed:
         click.get_current_context().exit(1)
@@ -179,17 +186,35 @@ def _outcome(shards: int, bad: int, failed: bool) -> str:
     return f"{plural(shards, 'shard')} OK" + (", but the set has problems" if failed else "")
 
 
-def _print_comparison(run: ConsoleRun, checked: ShardsCheck, sameness: Sameness, printer: Printer) -> bool:
+def _print_comparison(run: ConsoleRun, checked: ShardsCheck, compared: SampleSets, printer: Printer) -> bool:
     """Print the fingerprint of each set, and whether they have the same samples, which it returns."""
     same = run.facts["same"] = checked.report.same
     unread = [shard.shard for shard in checked.report.shards if not shard.readable]
     printer.rest()
     if not unread:
-        for name, inputs, total in zip(("this set", "the other"), sameness.names, sameness.totals, strict=True):
+        for name, inputs, total in zip(("this set", "the other"), compared.names, compared.totals, strict=True):
             record = {"samples": total.samples, "entries": total.entries, "fingerprint": f"{total.value:032x}"}
             printer.say([f"{name}, {inputs}: {total}"], {"type": "set", "set": name, **record})
-    verdicts = {None: "no verdict: some shards are damaged", True: "the same samples", False: "not the same samples"}
-    words = f"no verdict: {_name_of(unread)} could not be read" if unread else verdicts[same]
+    words = _no_verdict(checked) or ("the same samples" if same else "not the same samples")
     printer.say([words], {"type": "summary", "same": same, "found": dict(run.policy.counts)})
     printer.close()
     return same is True and not checked.failed
+
+
+def _no_verdict(checked: ShardsCheck) -> str:
+    """Return why two sets cannot be compared; empty where they can."""
+    if unread := [shard.shard for shard in checked.report.shards if not shard.readable]:
+        return f"no verdict: {_name_of(unread)} could not be read"
+    return "no verdict: some shards are damaged" if checked.report.same is None else ""
+
+
+def _print_differences(run: ConsoleRun, checked: ShardsCheck, diff: Diff, printer: Printer) -> bool:
+    """Print how many differences there are. Return whether there is none."""
+    printer.rest()
+    counts = run.facts["differences"] = dict(diff.counts)
+    words = ", ".join(f"{count} {change}" for change, count in counts.items() if count and change != "same")
+    same = plural(counts["same"], "sample is", "samples are") + " the same"
+    line = _no_verdict(checked) or (f"{words}; {same}" if words else f"no differences: {same}")
+    printer.say([line], {"type": "summary", "different": diff.different, **counts, "found": dict(run.policy.counts)})
+    printer.close()
+    return not diff.different and not checked.failed

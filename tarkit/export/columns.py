@@ -53,12 +53,14 @@ class Column(NamedTuple):
     Attributes:
         exact: whether a field is spelled as the name is.
         feature: `Image` or `Audio` if its cells are a `MediaCell`, else empty.
+        kind: the type of its cells in Parquet, such as `int64`; empty for that of the first rows.
     """
 
     head: str
     names: tuple[Name, ...]
     exact: bool = False
     feature: str = ""
+    kind: str = ""
 
     @property
     def is_name(self) -> bool:

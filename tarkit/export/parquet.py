@@ -33,7 +33,9 @@ def parquet_pieces(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[b
     done = 0
     for group in _groups(iter(rows)):
         values = list(zip(*group, strict=True)) or [()] * len(columns)
-        types = types or [column.feature or _type(cells) for column, cells in zip(columns, values, strict=True)]
+        types = types or [
+            column.feature or column.kind or _type(cells) for column, cells in zip(columns, values, strict=True)
+        ]
         arrays = []
         for column, kind, cells in zip(columns, types, values, strict=True):
             try:

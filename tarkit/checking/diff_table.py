@@ -1,0 +1,45 @@
+"""The differences between two sets as a table, whose column `__key__` other commands take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tarkit.checking.diff import Difference
+from tarkit.export.columns import MISSING, Column, Row
+from tarkit.export.table import TableOptions
+from tarkit.export.writer import gathered, pieces
+from tarkit.pipeline.output import Output
+from tarkit.samples.values import Name
+from tarkit.streams.location import Location
+
+HEADS = ("__key__", "change", "fields", "old_key", "old_shard", "old_index", "new_key", "new_shard", "new_index")
+_NAME = (Name("__key__"),)  # all cells are names, and no content
+
+
+def written(differences: Iterable[Difference], output: Output, inputs: Sequence[Location]) -> Iterator[Difference]:
+    """Write differences to a table whose format its suffix says, and yield each once it is in the table."""
+    passed: list[Difference] = []
+
+    def rows() -> Iterator[Row]:
+        for difference in differences:
+            passed.append(difference)
+            yield _row(difference)
+
+    columns = [Column(head, _NAME, kind="int64" if head.endswith("_index") else "") for head in HEADS]
+    format = TableOptions().format_of(output)
+    with output.open(inputs) as sink:
+        for piece in gathered(pieces(format, columns, rows(), True)):
+            sink.write(piece)
+            yield from passed
+            passed.clear()
+        yield from passed
+
+
+def _row(difference: Difference) -> Row:
+    cells: Row = [difference.key, difference.change, b" ".join(difference.fields) or MISSING]
+    for place in (difference.old, difference.new):
+        if place is None:
+            cells += [MISSING] * 3
+        else:
+            cells += [place.key, place.shard, place.index]
+    return cells
