@@ -729,6 +729,7 @@ class Dataset(Chain):
         *,
         format: TableFormat | None = None,
         key: bool = True,
+        locate: bool | None = None,
         header: bool = True,
         on_missing: OnMissing = "error",
         storage_options: Mapping[str, object] | None = None,
@@ -743,6 +744,8 @@ class Dataset(Chain):
                 that `datasets` of Hugging Face writes.
             format: by default that of the suffix, else tsv.
             key: whether there is a column for the key.
+            locate: whether columns `__shard__`, `__start__` and `__stop__` make it a view. By default a Parquet file
+                has them if all inputs are plain archives or views, and no column has pictures or sounds.
             header: whether tsv and csv begin with the names of the columns.
             on_missing: what to do with a sample that has no value for a column.
             storage_options: how a URL is reached, as for `tarkit.open`.

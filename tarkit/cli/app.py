@@ -38,13 +38,16 @@ COMMANDS = {
     "show": "Show the contents of archives: fields, sizes, texts, pictures.",
     "get": "Write one field, or one sample, found by its key.",
     "extract": "Unpack samples into a directory, and nowhere else.",
-    "tsv": "Write a table with a row for each sample.",
+    "tsv": "Write a table with a row for each sample; also named table.",
     "stats": "Count samples, fields, sizes and classes.",
     "check": "Find what is wrong with shards, and write a clean copy.",
     "index": "Write index files that other tools read.",
     "each": "Run a command line for each of many values, in parallel.",
     "completion": "Print the script for completion in bash, zsh or fish.",
 }
+
+ALIASES = {"table": "tsv"}
+"""Second names of commands."""
 
 HEAP = 1 << 20
 """Bytes of a block that is allocated and freed at the start. From then on glibc keeps twice as much freed memory
@@ -55,11 +58,12 @@ class Commands(click.Group):
     """The table of commands, each imported when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names, in the order of the table."""
-        return list(COMMANDS)
+        """Return the names, in the order of the table, and the second names."""
+        return [*COMMANDS, *ALIASES]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """Import a command."""
+        name = ALIASES.get(name, name)
         if name not in COMMANDS:
             return None
         command: click.Command = getattr(import_module(f"tarkit.commands.{name}"), name)
@@ -70,6 +74,7 @@ class Commands(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Return the command that the first word names; for one that does not exist, suggest those spelled like it."""
+        args = [ALIASES.get(args[0], args[0]), *args[1:]]
         name = args[0]
         if name.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, name) is not None:
             return super().resolve_command(ctx, args)

@@ -109,7 +109,8 @@ class Option(click.Option):
     """
 
     def __init__(self, names: Sequence[str], *, row: OptionRow, detail: bool = False, **settings: Any) -> None:
-        self.row, self.spelled, self.role, self.section = row, row.names[0], row.role, row.section
+        self.row, self.role, self.section = row, row.role, row.section
+        self.spelled = row.names[0].partition("/")[0]
         self.more, self.detail = row.more, detail or row.detail
         help, metavar = row.help, row.metavar
         if row.choices and not row.many:
@@ -120,10 +121,12 @@ class Option(click.Option):
             settings |= {"is_flag": True, "flag_value": not row.default, "default": row.default}
         elif row.many:
             settings |= {"multiple": True, "type": Word(row)}
-        elif "/" not in names[-1]:
+        elif not any("/" in name for name in names):
             settings["type"] = Word(row)
             if row.default is not None and (row.type is not None or row.choices or isinstance(row.default, str)):
                 settings["default"] = row.default
+        else:
+            settings["default"] = None
         super().__init__(
             sorted(names, key=lambda name: name.startswith("--")),
             help=help,

@@ -31,7 +31,7 @@ stats x.tar --total  # the number of samples
 stats x.tar --by cls  # how many samples a class has
     hist histogram plot value-counts groupby group classes
 tsv x.tar -f 'cls json.width' -o x.tsv  # a table; .csv, .jsonl, .parquet are others
-    table export csv json jsonl parquet columns cut awk dataframe to-csv to-json to-parquet tar2tsv tar2json
+    export csv json jsonl parquet columns cut awk dataframe to-csv to-json to-parquet tar2tsv tar2json
 get a/17.jpg x.tar -o 17.jpg  # one field of a sample
     read open field lookup pick tarfirst
 extract x.tar -C files  # unpack all samples

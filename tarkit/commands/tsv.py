@@ -23,6 +23,7 @@ EXAMPLES = (
     "tarkit tsv a.tar -f 'offset.jpg size.jpg width.jpg height.jpg' -o jpg.csv",
     "tarkit tsv a.tar -f json.score --where 'json.score > 0.5' --format jsonl",
     "tarkit tsv a.tar -f 'image:jpg,png label:cls' -o hf.parquet",
+    "tarkit table 'train-*.tar' -f 'cls json.score' -o train.view.parquet",
     "tarkit tsv a.tar -f 'cls txt' | tarkit create --format tsv - -o b.tar",
 )
 COST = (
@@ -52,7 +53,7 @@ def tsv(
     parallel: int,
     policy: Policy,
 ) -> None:
-    """Write a table with a row for each sample.
+    """Write a table with a row for each sample; also named table.
 
     A column is a field (cls), a path into a field of JSON (json.label, json.items.0), size, size.FIELD in bytes,
     width.FIELD and height.FIELD of a picture, duration.FIELD of a sound in seconds, lines.FIELD of a text,
@@ -62,6 +63,9 @@ def tsv(
 
     \f
     A field of the very name of a column comes first.
+
+    In Parquet, and with --locate, columns say where each sample lies: a table that pandas or DuckDB has edited is a
+    view, which every command reads as it reads archives.
 
     In TSV a tab, a line end and a backslash in a cell are \\t, \\n, \\r and \\\\; \\N is a field that is not there. So
     create --format tsv and --keys-from read back what was written, to the last byte. In JSON, content that is not UTF-8

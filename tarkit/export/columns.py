@@ -8,7 +8,7 @@ sample.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
@@ -52,6 +52,7 @@ class Column(NamedTuple):
 
     Attributes:
         exact: whether a field is spelled as the name is.
+        of: gives the cell of a sample, in place of names.
         feature: `Image` or `Audio` if its cells are a `MediaCell`, else empty.
         kind: the type of its cells in Parquet, such as `int64`; empty for that of the first rows.
     """
@@ -61,16 +62,17 @@ class Column(NamedTuple):
     exact: bool = False
     feature: str = ""
     kind: str = ""
+    of: Callable[[TarSample], Any] | None = None
 
     @property
     def is_name(self) -> bool:
         """Whether its cells are names (a key, a shard) and not content."""
-        return self.names[0].is_name
+        return self.of is not None or self.names[0].is_name
 
     @property
     def needs_more(self) -> bool:
         """Whether its cell is more than the value of its only name."""
-        return self.exact or bool(self.feature) or len(self.names) > 1
+        return self.exact or bool(self.feature) or len(self.names) != 1
 
     def cell(self, lookup: FieldLookup) -> Any:
         """Return the cell of a sample.
@@ -78,6 +80,8 @@ class Column(NamedTuple):
         Raises:
             Problem: `missing-field`, `bad-field`, `sparse-entry`.
         """
+        if self.of is not None:
+            return self.of(lookup.sample)
         name = next((name for name in self.names[:-1] if name.present(lookup)), self.names[-1])
         if self.exact and name.field not in lookup.fields:
             raise lookup.missing(name.text)

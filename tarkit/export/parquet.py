@@ -9,6 +9,7 @@ from typing import Any
 
 from tarkit.errors import TarkitError, show, spell
 from tarkit.export.columns import MISSING, Column, MediaCell, Row
+from tarkit.pipeline.view_rows import ranges_type
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, parse_file
 from tarkit.tables.parquet import PyarrowFile, load_pyarrow
@@ -70,6 +71,8 @@ def _features(columns: Sequence[Column]) -> dict[str, str] | None:
 
 
 def _array(pyarrow: Any, cells: Sequence[Any], kind: str) -> Any:
+    if kind == "ranges":
+        return pyarrow.array([None if cell is MISSING else cell for cell in cells], ranges_type(pyarrow))
     return pyarrow.array([_fitted(cell, kind) for cell in cells], getattr(pyarrow, kind)())
 
 

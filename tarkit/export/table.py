@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
 
 from tarkit.arguments import check_choice
 from tarkit.errors import Usage, spell
-from tarkit.export.columns import Row, Table, TableFormat, check_heads, checked, parse_columns, with_features
+from tarkit.export.columns import (
+    KEY,
+    MISSING,
+    Column,
+    Row,
+    Table,
+    TableFormat,
+    check_heads,
+    checked,
+    parse_columns,
+    with_features,
+)
 from tarkit.export.writer import gathered, pieces
 from tarkit.options import Options, row
 from tarkit.pipeline.chain import Chain
+from tarkit.pipeline.locator import Locator, directory_of
 from tarkit.pipeline.output import Output
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import unrepeated
+from tarkit.pipeline.steps import Change, Step
+from tarkit.pipeline.view_rows import FIELDS, MORE, SHARD, START, STOP
+from tarkit.samples.dataset import is_plain_file
 from tarkit.samples.fields import OnMissing
-from tarkit.samples.sample import singly
+from tarkit.samples.sample import TarSample, singly
 from tarkit.sizes import plural
+from tarkit.streams.codecs import codec_by_suffix, message_format_by_suffix
+from tarkit.streams.location import Location, is_view
 
 SUFFIXES: dict[TableFormat, tuple[str, ...]] = {
     "csv": (".csv", ".csv.gz", ".csv.zst"),
@@ -60,12 +80,21 @@ class TableOptions(Options):
         "fields.",
     )
     key: bool = row("Table", "--no-key", "--nokey", default=True, help="No column __key__.")
+    locate: bool | None = row(
+        "Table",
+        "--locate/--no-locate",
+        help="Columns that make it a view.  [default: in Parquet]",
+        more="__shard__, __start__ and __stop__ say where each sample lies. A Parquet file has them by default if all "
+        "inputs are plain archives or views, and no column has pictures or sounds: an edited table is a view at once.",
+    )
     header: bool = row("Table", "--no-header", "--noheader", default=True, help="No header line, in TSV and CSV.")
     on_missing: OnMissing = "error"
 
     def check(self) -> None:
         """Parse the columns."""
         check_choice("on_missing", self.on_missing, OnMissing)
+        if self.locate and not self.key:
+            raise Usage(f"{spell('locate')} needs the column {KEY}: it cannot be used with {spell('key')}")
         self.parsed = None if self.columns is None else checked(parse_columns(" ".join(self.columns)))
 
     def format_of(self, output: Output) -> TableFormat:
@@ -99,6 +128,8 @@ def write_table(
         check_heads(table.columns, format)
         if format == "parquet":
             table.columns = with_features(table.columns)
+        if _is_located(data, options, format, table):
+            table.columns[1:1] = location_columns(data, output)
         rows = run.draw("writing", _counted(run, table), lambda: run.bytes, lambda: run.samples)
         for piece in gathered(pieces(format, table.columns, rows, options.header)):
             written = shown(piece)
@@ -109,6 +140,51 @@ def write_table(
             others = f"{'has fields' if table.outside == 1 else 'have fields'} that the table has not"
             run.warn(f"{which} {others}, such as {table.example}: {spell('columns')} says which columns there are")
         flow.finish()
+
+
+def _is_located(data: Chain, options: TableOptions, format: TableFormat, table: Table) -> bool:
+    """Return whether the table has the columns of a view."""
+    if options.locate is not None or format != "parquet":
+        return bool(options.locate)
+    if not options.key or data.opaque or not data.of_archives or any(column.feature for column in table.columns):
+        return False
+    return all(map(_is_plain, data.locations)) and not any(map(_renames, data.steps))
+
+
+def _renames(step: Step) -> bool:
+    """Return whether a step gives fields other names, which not every view can say."""
+    if not isinstance(step, Change):
+        return False
+    return bool(step.fields.rename) or any(choice.new is not None for choice in step.fields.keep or ())
+
+
+def _is_plain(location: Location) -> bool:
+    """Return whether an input is a view or, as far as its name says, a plain archive."""
+    if location.kind == "url":
+        return codec_by_suffix(location.text) is None and message_format_by_suffix(location.text) is None
+    return location.kind == "path" and (is_view(location) or is_plain_file(location))
+
+
+def location_columns(data: Chain, output: Output) -> list[Column]:
+    """Return the columns of a view beside the key, as seen from the directory of the table.
+
+    Further ranges and fields are in columns where samples may have some: those of views, and changed ones.
+    """
+    locator = Locator(directory_of(output) if output.location.kind in ("path", "url") else os.path.realpath("."))
+    held: list[Any] = [None, None]  # the last sample, and its cells
+
+    def cell(number: int, sample: TarSample) -> Any:
+        if held[0] is not sample:
+            sample.complete()
+            ((first, start, stop), *rest), fields = locator.ranges_of(sample)
+            more = [{"shard": locator.name(source), "start": low, "stop": high} for source, low, high in rest]
+            held[:] = sample, (locator.name(first), start, stop, more or MISSING, fields or MISSING)
+        return held[1][number]
+
+    names = {SHARD: "string", START: "int64", STOP: "int64"}
+    if any(map(is_view, data.locations)) or any(step.reads == "contents" for step in data.steps):
+        names |= {MORE: "ranges", FIELDS: "string"}
+    return [Column(name, (), kind=kind, of=partial(cell, number)) for number, (name, kind) in enumerate(names.items())]
 
 
 def _counted(run: Run, table: Table) -> Iterator[Row]:

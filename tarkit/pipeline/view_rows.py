@@ -48,6 +48,12 @@ class MoreRange(NamedTuple):
     stop: int
 
 
+def ranges_type(arrow: Any) -> Any:
+    """Return the type of the column of further ranges."""
+    members = [("shard", arrow.string()), ("start", arrow.int64()), ("stop", arrow.int64())]
+    return arrow.list_(arrow.struct(members))
+
+
 class RowGroup:
     """The values of some rows of a view; a column is read when a value of it is asked for."""
 

@@ -9,13 +9,12 @@ from itertools import islice, repeat
 from operator import add, sub
 from typing import TYPE_CHECKING, Any
 
-from tarkit.errors import TarkitError, Unsupported, Usage, show, spell
-from tarkit.pipeline.origins import origins_of
+from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.pipeline.locator import Locator, directory_of
 from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.stages import without_strays
-from tarkit.pipeline.view_rows import FIELDS, INTO, KEY, MORE, SHARD, START, STOP, RowGroup, ViewFile
+from tarkit.pipeline.view_rows import FIELDS, INTO, KEY, MORE, SHARD, START, STOP, RowGroup, ViewFile, ranges_type
 from tarkit.samples.sample import SampleBatch, TarSample, singly
-from tarkit.stores.schemes import public_name
 from tarkit.streams.copy import CHUNK
 from tarkit.streams.location import Location, is_view
 from tarkit.streams.ranges import JoinedSource
@@ -95,13 +94,12 @@ class ViewWriter:
     ) -> None:
         self._arrow, self._parquet = load_pyarrow("a view")
         arrow = self._arrow
-        ranges = arrow.struct([("shard", arrow.string()), ("start", arrow.int64()), ("stop", arrow.int64())])
         places = [
             (KEY, arrow.string()),
             (SHARD, arrow.dictionary(arrow.int32(), arrow.string())),
             (START, arrow.int64()),
             (STOP, arrow.int64()),
-            (MORE, arrow.list_(ranges)),
+            (MORE, ranges_type(arrow)),
             (FIELDS, arrow.string()),
         ]
         if into:
@@ -109,12 +107,11 @@ class ViewWriter:
         self._into = into
         self._values = [field for field in schema if not into or field.name != INTO]
         self._schema = arrow.schema([*map(arrow.field, *zip(*places, strict=True)), *self._values])
-        self._sink, self._directory, self._tmpdir = sink, directory, tmpdir
+        self._sink, self._locator, self._tmpdir = sink, Locator(directory), tmpdir
         self._parts: list[_Part] = []
         self._whole: _Part | None = None  # of all rows, once it is complete
         self._without = {MORE, FIELDS}  # columns that no row has needed yet
         self._rows = _Rows()
-        self._names: dict[Source, str] = {}
 
     @property
     def position(self) -> int:
@@ -167,10 +164,10 @@ class ViewWriter:
         """Add the row of a sample of any kind."""
         rows = self._rows
         number = len(rows.keys)
-        ((first, start, stop), *rest), fields = self._ranges_of(sample)
+        ((first, start, stop), *rest), fields = self._locator.ranges_of(sample)
         if rest:
             rows.more[number] = [
-                {"shard": self._name(source), "start": low, "stop": high} for source, low, high in rest
+                {"shard": self._locator.name(source), "start": low, "stop": high} for source, low, high in rest
             ]
         if fields is not None:
             rows.fields[number] = fields
@@ -182,46 +179,10 @@ class ViewWriter:
         row = sample.row
         rows.add_values(*((None, [0]) if row is None else (row.group, [row.number])))  # type: ignore[attr-defined]
 
-    def _ranges_of(self, sample: TarSample) -> tuple[list[tuple[Source, int, int]], str | None]:
-        """Return the ranges of archives that a sample consists of, and its fields if they are renamed."""
-        source = sample.source
-        if not isinstance(source, JoinedSource) and sample.start < sample.stop:  # its entries are adjacent
-            return [(source, sample.start, sample.stop)], None
-        named = origins_of(source, (), sample.entries)
-        if named is None:
-            raise _unnamed(source) if sample.entries else TarkitError(f"{show(sample.key or b'')} has no fields")
-        return named
-
     def _number(self, source: Source) -> int:
         """Return the number of an archive among those of the rows that are not written yet."""
         names = self._rows.names
-        return names.setdefault(self._name(source), len(names))
-
-    def _name(self, source: Source) -> str:
-        """Return how an archive is named in the view."""
-        name = self._names.get(source)
-        if name is None:
-            name = self._names[source] = self._name_of(source)
-        return name
-
-    def _name_of(self, source: Source) -> str:
-        location = source.location
-        if location is None:
-            raise _unnamed(source)
-        if location.kind == "url":
-            if public_name(location.text) != location.text:
-                raise Usage(f"{location.name}: its URL has a secret, which a view would store")
-            return location.text
-        if self._directory is None:
-            raise Usage(f"{location.name}: a view at a URL cannot name a local file", "copy the archive there first")
-        above, name = os.path.split(location.text)
-        path = os.path.join(os.path.relpath(os.path.realpath(above), self._directory), name)
-        path = path.removeprefix("./")
-        try:
-            path.encode()
-        except UnicodeEncodeError:
-            raise TarkitError(f"{location.name}: the path is not UTF-8, as the names in a view are") from None
-        return path
+        return names.setdefault(self._locator.name(source), len(names))
 
     def _flush(self) -> None:
         table = self._table(self._rows) if self._rows.keys else self._schema.empty_table()
@@ -332,12 +293,6 @@ def _is_utf8(key: bytes) -> bool:
     return True
 
 
-def _unnamed(source: Source) -> Unsupported:
-    changed = "its contents are new, or it is compressed, or a stream"
-    hint = "tarkit cat INPUT -o NAME.tar makes a plain archive, of which a view can be made"
-    return Unsupported(f"{source.name}: a view names ranges of plain archives, and here {changed}", hint)
-
-
 def open_view(output: Output, inputs: Sequence[Location], flow: Flow, into: bool = False) -> ViewWriter:
     """Open a view of samples of inputs, with the columns of views among these; `into` is that of `ViewWriter`.
 
@@ -355,9 +310,7 @@ def open_view(output: Output, inputs: Sequence[Location], flow: Flow, into: bool
         raise TarkitError(
             f"{output.location.name}: two views have columns of one name and different types: {error}"
         ) from None
-    directory = None
-    if output.location.kind == "path":
-        directory = os.path.realpath(os.path.dirname(output.location.text))
+    directory = directory_of(output)
     return ViewWriter(flow.open(output._replace(format=None), inputs), directory, schema, flow.inputs.tmpdir, into)
 
 

@@ -14,7 +14,7 @@ from tests._tools import each_row
 from tests.conftest import Archive, Run
 
 TRIED = (
-    "ls list head merge unpack count table version cp concat join pack tar info inspect validate repair fix view "
+    "ls list head merge unpack count version cp concat join pack tar info inspect validate repair fix view "
     "filter select sample map convert tail rm diff search download upload rename xf tf cf untar zip dedup wids reshard"
 )
 

@@ -276,5 +276,5 @@ def test_every_option_that_names_a_file_is_looked_at() -> None:
         assert command is not None
         for param in command.params:
             if isinstance(param, Option) and re.search("FILE|TABLE|LIST|FUNC|OUT|TEMPLATE|OTHER", param.metavar or ""):
-                listed = param.name in ("files_from", "unmatched") or (name, param.name) == ("create", "key")
+                listed = param.name in ("files_from", "unmatched", "names") or (name, param.name) == ("create", "key")
                 assert param.role or listed, (name, param.name)
