@@ -52,8 +52,10 @@ class _SampleWriter:
         """How many samples were written."""
         return self._output.samples
 
-    def write(self, key: str | Mapping[str, Value], fields: Mapping[str, Value] = _NO_FIELDS) -> None:
-        """Append a sample. After a TarkitError or TypeError nothing of it is written, and the next one can follow.
+    def write(self, key: str | Mapping[str, Value], fields: Mapping[str, Value] = _NO_FIELDS) -> int:
+        """Append a sample, and return the bytes of its values.
+
+        After a TarkitError or TypeError nothing of it is written, and the next one can follow.
 
         Args:
             key: the key; or a sample, whose key is its item `__key__`: a dict, a `Sample`, what a loader or webdataset
@@ -77,6 +79,7 @@ class _SampleWriter:
             self._fail()
             raise
         self._output.samples += 1
+        return sum(entry.size for entry in entries)
 
     def close(self) -> None:
         """Complete the output. Raises TarkitError if a sample could not be written."""

@@ -1,4 +1,4 @@
-"""webdataset in torch's DataLoader, with and without workers, over shards of tarkit."""
+"""webdataset, and `tarkit.wds` in its place, in torch's DataLoader, with and without workers."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ def test_loaders_give_the_values_that_tarkit_encoded(here: Path) -> None:
             out.write(f"k{n:02}", {"txt": f"ß{n}", "cls": n, "json": {"n": [n]}, "npy": array, "png": picture})
             channels = picture.transpose(2, 0, 1).tolist()
             expected.append((f"k{n:02}", f"ß{n}", n, {"n": [n]}, array.tolist(), channels))
-    *whole, alone, two = result(LOAD, "WebLoader", "DataLoader")
     by_turns = [expected[shard * 3 + n] for pair in ((0, 1), (2, 3)) for n in range(3) for shard in pair]
-    assert whole == [expected, by_turns] * 2
-    assert alone == [([size, 3, 4, 6], [*range(start, start + size)]) for start, size in ((0, 5), (5, 5), (10, 2))]
-    assert sorted(number for _, numbers in two for number in numbers) == [*range(12)]
+    for program in (LOAD, LOAD.replace("import sys, webdataset", "import sys, tarkit.wds as webdataset")):
+        *whole, alone, two = result(program, "WebLoader", "DataLoader")
+        assert whole == [expected, by_turns] * 2
+        assert alone == [([size, 3, 4, 6], [*range(start, start + size)]) for start, size in ((0, 5), (5, 5), (10, 2))]
+        assert sorted(number for _, numbers in two for number in numbers) == [*range(12)]

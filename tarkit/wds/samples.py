@@ -1,0 +1,95 @@
+"""From shards to samples as dicts: read by tarkit, with the names and values that webdataset gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from tarkit.dataset import open as open_dataset
+from tarkit.errors import TarkitError, show
+from tarkit.streams.location import expand_inputs
+from tarkit.wds.shardlists import Shard
+from tarkit.wds.stages import Handler, _stage, reraise_exception
+
+Sample = dict[str, Any]
+
+TWICE = ("scattered-sample", "repeated-key")
+"""Problems that webdataset does not see: a key that comes back is another sample."""
+
+
+@_stage
+def tarfile_to_samples(
+    shards: Iterable[Shard],
+    handler: Handler = reraise_exception,
+    select_files: Callable[[str], bool] | None = None,
+    rename_files: Callable[[str], str] | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    local_path: bool = False,
+) -> Iterator[Sample]:
+    """Read the samples of shards: fields in lower case as bytes, `__key__` and `__url__`.
+
+    Args:
+        shards: dicts with `url`.
+        handler: gets what is wrong with a shard; if it returns true, the next shard is read.
+        select_files: whether a file is taken, by its name.
+        rename_files: the new name of a file; both ways samples are grouped again.
+        storage_options: as for `tarkit.open`.
+        local_path: whether samples of files have `__local_path__`, as those of `WebDataset` do.
+    """
+    for shard in shards:
+        url = shard["url"]
+        where = {"__url__": url}
+        if local_path and (path := expand_inputs([url], missing=True)[0]).kind == "path":
+            where["__local_path__"] = path.text
+        samples = _samples(url, where, storage_options)
+        if select_files is not None or rename_files is not None:
+            samples = _regrouped(samples, where, select_files, rename_files)
+        while True:
+            try:
+                sample = next(samples, None)
+            except Exception as error:
+                if handler(error):
+                    break
+                return
+            if sample is None:
+                break
+            yield sample
+
+
+def _samples(url: str, where: Mapping[str, str], storage: Mapping[str, object] | None) -> Iterator[Sample]:
+    with open_dataset(url, allow=TWICE, storage_options=storage) as data:
+        for read in data:
+            sample: Sample = {"__key__": read.key, **where}
+            for name, content in read.items():
+                name = name.lower()
+                if name in sample:
+                    raise TarkitError(f"{url}: the sample {show(read.key)} has two fields {show(name)}", "rename one")
+                sample[name] = content
+            yield sample
+
+
+def _regrouped(
+    samples: Iterable[Sample],
+    where: Mapping[str, str],
+    select_files: Callable[[str], bool] | None,
+    rename_files: Callable[[str], str] | None,
+) -> Iterator[Sample]:
+    """Yield samples of the files that are taken, by their new names."""
+    sample: Sample = {}
+    for before in samples:
+        for field in before.keys() - {"__key__", *where}:
+            name = f"{before['__key__']}.{field}"
+            name = name if rename_files is None else rename_files(name)
+            if select_files is not None and not select_files(name):
+                continue
+            stem, dot, suffix = name.rpartition("/")[2].partition(".")
+            key = name[: len(name) - len(stem + dot + suffix)] + stem
+            if not dot:
+                continue
+            if sample and sample["__key__"] != key:
+                yield sample
+                sample = {}
+            sample = sample or {"__key__": key, **where}
+            sample[suffix.lower()] = before[field]
+    if sample:
+        yield sample
