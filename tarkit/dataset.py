@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypedDict, Unpack, get_args, overload
 
 from tarkit.arguments import (
     ask_for_buffer,
@@ -35,7 +35,7 @@ from tarkit.pipeline.selection import ProblemOptions, TableInputOptions
 from tarkit.pipeline.steps import BufferShuffle
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.sample import singly
-from tarkit.samples.select import KeyList, Select, Slice
+from tarkit.samples.select import KeyList, PerClass, Select, Slice
 from tarkit.sizes import plural
 from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location
@@ -214,6 +214,10 @@ def for_run(
     return Dataset(Archives(tuple(locations), shard_slice, interleave, prefetch, spool, mode), lambda: run)
 
 
+def _key_list(keys: str | Iterable[str]) -> KeyList:
+    return KeyList("keys", frozenset(key.encode("utf-8", "surrogateescape") for key in list_words(keys, "keys")))
+
+
 class Dataset(Chain):
     """Samples of one or many archives, and the steps that are applied to them. `tarkit.open` makes one.
 
@@ -332,15 +336,76 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("train-*.tar").keys(["b/0", "c/0"])]
         ['b/0']
         """
-        wanted = frozenset(key.encode("utf-8", "surrogateescape") for key in list_words(keys, "keys"))
-        return self.filter_samples(Select(keys=KeyList("keys", wanted)))
+        return self.filter_samples(Select(keys=_key_list(keys)))
+
+    def exclude_keys(self, keys: str | Iterable[str]) -> Self:
+        """Leave out samples that have one of these keys.
+
+        >>> import tarkit
+        >>> [sample.key for sample in tarkit.open("train-*.tar").exclude_keys(["b/0", "c/0"])]
+        ['a/0', 'a/1']
+        """
+        return self.filter_samples(Select(exclude_keys=_key_list(keys)))
+
+    def unique_by(self, field: str) -> Self:
+        """Keep the first sample of each value of a field, a path into JSON or another value, as `where` has them.
+
+        White space around a value does not count. Up to a million values are in memory, more in temporary files.
+
+        >>> import tarkit
+        >>> [sample.key for sample in tarkit.open("train-*.tar").unique_by("cls")]
+        ['a/0', 'a/1']
+        """
+        check_text(field=field)
+        return self.filter_samples(Select(unique_by=field))
+
+    def balance(self, field: str, per_class: PerClass = "min", *, seed: int) -> Self:
+        """Keep as many samples of each value of a field, drawn at random, in the order that they have.
+
+        All samples are read before the first comes out. Places of samples are kept, those of streams with contents, in
+        temporary files where they are many.
+
+        Args:
+            field: a field, a path into JSON or another value, as `where` has them.
+            per_class: how many: a number, or that of the value with the fewest samples (`"min"`), with the most
+                (`"max"`), or in the middle (`"median"`). With `"max"` and `"median"` the samples of a value that has
+                fewer are repeated: an archive then needs `rekey("{index:09d}-{key}")`, a view does not.
+            seed: the same samples for the same seed.
+
+        Raises:
+            TarkitError: when it is read, for a value that has fewer samples than the number.
+
+        >>> import tarkit
+        >>> [sample.key for sample in tarkit.open("train-*.tar").balance("cls", seed=1)]
+        ['a/0', 'a/1']
+        """
+        check_text(field=field)
+        check_whole(seed=seed)
+        if isinstance(per_class, str):
+            check_choice("per_class", per_class, get_args(PerClass)[1])
+        else:
+            check_at_least(1, per_class=per_class)
+        return self.filter_samples(Select(balance=field, per_class=per_class, seed=seed))
 
     def sample(self, share: float, seed: int) -> Self:
-        """Keep each sample with the probability `share`, from 0 to 1; the same samples for the same `seed`."""
+        """Keep some samples at random, in the order that they have; the same samples for the same `seed`.
+
+        Args:
+            share: an int is the number of samples: exactly so many, or all if there are fewer, with a warning. All
+                samples are read before the first comes out. A float from 0.0 to 1.0 is the probability of each sample.
+            seed: decides which.
+
+        >>> import tarkit
+        >>> [sample.key for sample in tarkit.open("train-*.tar").sample(2, seed=3)]
+        ['a/1', 'b/0']
+        """
         check_whole(seed=seed)
-        check_number(share=share)
-        if not 0 <= share <= 1:
-            raise Usage(f"share={share}: it is from 0 to 1")
+        if isinstance(share, int):
+            check_at_least(0, share=share)
+        else:
+            check_number(share=share)
+            if not 0 <= share <= 1:
+                raise Usage(f"share={share}: it is a whole number of samples, or a share from 0.0 to 1.0")
         return self.filter_samples(Select(sample=share, seed=seed))
 
     def slice(self, start: int, stop: int | None = None, step: int = 1) -> Self:

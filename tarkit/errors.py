@@ -265,6 +265,11 @@ def spell(name: str, value: object = True) -> str:
     return f"{option} {value}" if re.fullmatch(_PLAIN, str(value)) else f"{option} '{value}'"
 
 
+def spell_command(command: str, name: str, value: object) -> str:
+    """Return an argument as the caller writes it, on the command line one of another command."""
+    return spell(name, value) if command_line is None else f"tarkit {command} {spell(name, value)}"
+
+
 def spell_open(name: str, value: object) -> str:
     """Return an argument of `tarkit.open`, which commands have as an option, as the caller writes it."""
     return f"tarkit.open(..., {spell(name, value)})" if command_line is None else spell(name, value)

@@ -422,7 +422,17 @@ class Chain:
                 draw.choice(narrow)()
             self.sort()
         some = [*narrow, self.select, self.rekey, self.rekey, self.rename, self.match, self.keys, self.slice]
-        some += [self.sample, self.sort, self.sort, self.shuffle, self.shuffle, self.buffer_shuffle]
+        some += [
+            self.sample,
+            self.draw_some,
+            self.unique_by,
+            self.balance,
+            self.sort,
+            self.sort,
+            self.shuffle,
+            self.shuffle,
+            self.buffer_shuffle,
+        ]
         if self.mode == "special":  # other steps make plain files of links
             for _ in range(draw.randrange(1, 5)):
                 draw.choice(some)()
@@ -533,6 +543,28 @@ class Chain:
         kept = [item for item in self.items if numbers.random() < 0.7]
         self._then(f"sample(0.7, {seed})", lambda data: data.sample(0.7, seed), kept)
 
+    def draw_some(self) -> None:
+        seed, count = self.draw.randrange(99), self.draw.choice((0, 1, 4, 99))
+        items = drawn(self.items, f"tarkit sample {seed}", lambda counts: count)
+        self._then(f"sample({count}, {seed})", lambda data: data.sample(count, seed), items)
+
+    def balance(self) -> None:
+        seed, per_class = self.draw.randrange(99), self.draw.choice(("min", 1))
+        items = drawn(
+            self.items,
+            f"tarkit balance {seed}",
+            lambda counts: min(counts) if per_class == "min" else 1,
+            lambda item: item.fields["cls"].strip() if "cls" in item.fields else None,
+        )
+        word = f"balance('cls', {per_class!r}, seed={seed})"
+        self._then(word, lambda data: data.balance("cls", per_class, seed=seed), items)  # type: ignore[arg-type]
+
+    def unique_by(self) -> None:
+        first: dict[int, Item] = {}
+        for item in self.items:
+            first.setdefault(size_of(item.fields), item)
+        self._then("unique_by('size')", lambda data: data.unique_by("size"), first.values())
+
     def sort(self) -> None:
         items: list[Item] = []
         for item in self.items:  # parts of one sample come together
@@ -607,6 +639,23 @@ class Chain:
             self._then("proc(add_log)", lambda data: data.proc("echo said", add_log=log), items)
         else:
             self._then("proc(echo)", lambda data: data.proc(f"echo said > sample.{log}"), items)
+
+
+def drawn(
+    items: list[Item],
+    seed: str,
+    quota: Callable[[list[int]], int],
+    label: Callable[[Item], bytes | None] = lambda item: b"",
+) -> list[Item]:
+    """Return of each class those with the lowest random numbers, as many as `quota` says for the sizes of classes."""
+    numbers, classes = random.Random(seed), dict[bytes, list[tuple[int, int]]]()
+    for place, item in enumerate(items):
+        number, name = numbers.getrandbits(64), label(item)
+        if name is not None:
+            classes.setdefault(name, []).append((number, place))
+    count = quota(list(map(len, classes.values()))) if classes else 0
+    places = sorted(place for members in classes.values() for _, place in sorted(members)[:count])
+    return [items[place] for place in places]
 
 
 def is_value(field: str, data: bytes) -> bool:

@@ -29,7 +29,7 @@ from tarkit.pipeline.output import Output, refuse_overwrite, status_of, text_out
 from tarkit.pipeline.rows import processes_row
 from tarkit.pipeline.run import Run
 from tarkit.problems import PROBLEMS
-from tarkit.samples.keys import read_table_keys
+from tarkit.samples.keys import read_keys
 from tarkit.sizes import plural
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.location import Location, is_view
@@ -408,7 +408,7 @@ class ShardsCheck:
         if self._unique:
             checks.append(Unique(self._checks.tmpdir))
         if options.against is not None:
-            checks.append(Against(read_table_keys(options.against, self.storage)))
+            checks.append(Against(read_keys(options.against, options=self.storage)))
         if options.manifest is not None:
             checks.append(Manifest(options.manifest, read_manifest(options.manifest, self.storage)))
         with ExitStack() as stack:

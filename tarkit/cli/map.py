@@ -103,6 +103,11 @@ class _Mapping:
         if self.step.has("require_all"):
             message = f"{spell('require_all')} is for all inputs together, and here each has an output of its own"
             raise Usage(message, "tarkit cat INPUT... --keys-from FILE --require-all -o /dev/null checks them first")
+        if self.step.has("unique_by"):
+            message = f"{spell('unique_by')} is for all inputs together, and here each has an output of its own"
+            raise Usage(
+                message, "one command writes all of them: tarkit split INPUT... --unique-by FIELD -o 'out-%06d.tar'"
+            )
         self._choose_seed(options)
         words, lists, nul, load = (self.ctx.params.get(name) for name in INPUTS)
         self.inputs = find_inputs(words or (), lists or (), bool(nul), None, bool(load))
@@ -144,7 +149,11 @@ class _Mapping:
     def _choose_seed(self, options: JobOptions) -> None:
         """Give all jobs one seed, where a command would draw one."""
         step = self.step
-        random = step.name == "shuffle" or step.has("sample", "shuffle") or "__random__" in "".join(step.values("by"))
+        random = (
+            step.name == "shuffle"
+            or step.has("sample", "balance", "shuffle")
+            or "__random__" in "".join(step.values("by"))
+        )
         if not random or step.has("seed") or not step.takes("seed"):
             return
         for name, value in (("emit", options.emit), ("journal", options.journal)):

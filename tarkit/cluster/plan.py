@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tarkit.errors import Usage, spell
 from tarkit.pipeline.chain import Archives, Chain
-from tarkit.pipeline.steps import Change, SampleFilter, Step
+from tarkit.pipeline.steps import Change, ChooseAmongAll, SampleFilter, Step
 from tarkit.problems import Policy
 from tarkit.sorting.keys import SortKey
 from tarkit.sorting.order import Order
@@ -129,7 +129,8 @@ def plan_ordering(data: Chain, policy: Policy) -> Ordering:
 
 def _check_steps(before: Sequence[Step], order: Order, after: Sequence[Step]) -> None:
     for step in before:
-        if isinstance(step, SampleFilter) and (step.scope == "all" or step.select.keys is not None):
+        lists = isinstance(step, SampleFilter) and (step.select.keys or step.select.exclude_keys) is not None
+        if isinstance(step, (SampleFilter, ChooseAmongAll)) and (step.scope == "all" or lists):
             raise _not_there(f"{spell(step.name)}, which needs all samples in turn")
         if not isinstance(step, (SampleFilter, Change)):
             raise _not_there(f"the step {step.name!r} before the order")

@@ -13,7 +13,7 @@ from tarkit.cli import options
 from tarkit.cli.command import Command, InputArgument, option
 from tarkit.cli.console import current
 from tarkit.dataset import for_run
-from tarkit.errors import MissingKey, TarkitError, Usage, show
+from tarkit.errors import MissingKey, TarkitError, Usage, show, spell
 from tarkit.indexing.get import describe_found, write_found
 from tarkit.pipeline.output import BY_NAME, Output, any_output
 from tarkit.pipeline.rows import OUT_HELP, WRITABLE
@@ -90,6 +90,10 @@ def get(
     Inputs are searched in order up to the first sample with the key. An index next to a shard is used if it lists the
     key, is not older than the shard, and fits its length. Only text is written to a terminal.
     """
+    for name in ("balance", "unique_by"):
+        if getattr(select, name) is not None:
+            hint = f"tarkit cat INPUT... {spell(name, 'FIELD')}"
+            raise Usage(f"get writes one sample: it cannot be used with {spell(name)}", hint)
     key, fields, original = None, field.split(",") if field is not None else [], words
     if field is None:
         if not words:

@@ -19,7 +19,7 @@ from tarkit.mixing.mixer import Mix, Stock, derived
 from tarkit.mixing.spec import parse_mix
 from tarkit.pipeline.archive import write_archive
 from tarkit.pipeline.output import Output
-from tarkit.pipeline.steps import ReportKeys, SampleFilter
+from tarkit.pipeline.steps import ReportKeys
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import TarSample
@@ -86,7 +86,7 @@ def mix(
     seed = shared.draw_seed(select.seed)
     for number, source in enumerate(sources):
         own = replace(select, seed=derived(derived(seed, number), "sample"))
-        source.data = source.data.then(SampleFilter(own, shared=True))
+        source.data = source.data.filter_samples(own, shared=True)
     mixture = Mixture(sources, seed, chosen, replace(fields, rekey=None), kept=True)
     data = mixture.dataset(spec.shuffle).change(Fields(rekey=fields.rekey)).then(ReportKeys(select))
     write_archive(data, output, run)

@@ -60,7 +60,7 @@ def split(
     """
     run = current()
     params = click.get_current_context().params
-    hashed = params["parts"] is not None and (params["stratify"] is None or select.sample is None)
+    hashed = params["parts"] is not None and (params["stratify"] is None or not select.is_random)
     chosen = options(seed=params["seed"] if hashed else None)
     data = for_run(run, as_tables(inputs), shard_slice).filter_samples(select)
     write_split(data, run, chosen, digest=chosen.manifest is not None)

@@ -122,6 +122,8 @@ def write_table(
         output.refuse_terminal("Parquet")
     batches, flow = data.batches(run, moves=False, contents=False, directory=output.directory)
     keyed = (batch for batch in batches if batch.key is not None)
+    if "repeated-key" not in run.policy.allowed:
+        flow.refuse_repeats(f"{spell('allow', 'repeated-key')} writes a row for each")
     samples = singly(unrepeated(keyed, run.policy) if flow.keys_may_repeat else keyed)
     with flow, flow.open(output, data.locations) as sink:
         table = Table(options.parsed, samples, run.policy, options.on_missing, options.key)

@@ -98,6 +98,7 @@ def extract(
         twice = all(map(is_plain_file, data.locations))
         batches, flow = data.batches(run, moves=False, directory=temporary, spool=twice and data.opaque)
         with flow:
+            flow.refuse_repeats()
             if twice:
                 extraction.policy = policy.silent()
                 for sample in singly(flow.reread(extraction.policy)):

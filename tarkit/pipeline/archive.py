@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def check_keys(batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
-    """Yield the samples to write, and apply the policy to keys that are there twice."""
+    """Yield the samples to write, and apply the policy to keys that are there twice. Raises Usage; see `Flow`."""
+    flow.refuse_repeats()
     policy, tmpdir = flow.run.policy, flow.inputs.tmpdir
     return neighbours(batches, policy, tmpdir, flow.keys_may_repeat, flow.is_repeated)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, cast
 
 from tarkit.errors import Unsupported, Usage
 from tarkit.pipeline.run import Run
-from tarkit.pipeline.steps import Change, Flow, SampleFilter, Step
+from tarkit.pipeline.steps import Change, ChooseAmongAll, Flow, SampleFilter, Step
 from tarkit.problems import Policy
 from tarkit.samples.dataset import BatchSource, DatasetReader, InputReader
 from tarkit.samples.fields import Fields, common_directory
@@ -246,7 +246,8 @@ class Chain:
     @property
     def selected(self) -> bool:
         """Whether samples are chosen, by a step or where they are read; see `leaves_out`."""
-        return not self._origin.whole or any(isinstance(step, SampleFilter) for step in self._steps)
+        chosen = any(isinstance(step, (SampleFilter, ChooseAmongAll)) for step in self._steps)
+        return not self._origin.whole or chosen
 
     def leaves_out(self, policy: Policy) -> bool:
         """Return whether fewer samples may come than the origin has, if `policy` decides about problems."""
@@ -340,9 +341,13 @@ class Chain:
         finally:
             inputs.policy = before
 
-    def filter_samples(self, select: Select) -> Self:
-        """Add a choice of samples."""
-        return self if select.all else self.then(SampleFilter(select))
+    def filter_samples(self, select: Select, shared: bool = False) -> Self:
+        """Add a choice of samples; `shared` is as for `SampleFilter`."""
+        if select.each_alone:
+            return self if select.all else self.then(SampleFilter(select, shared))
+        from tarkit.pipeline.choose import steps_of  # not loaded for most runs
+
+        return self._with(self._origin, (*self._steps, *steps_of(select, shared)))
 
     def change(self, fields: Fields) -> Self:
         """Add a choice of fields and names."""

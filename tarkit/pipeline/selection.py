@@ -13,9 +13,35 @@ from tarkit.pipeline.rows import SET_MORE, parse_set
 from tarkit.pipeline.run import Run
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
-from tarkit.samples.select import KeyList, Select, parse_slice
+from tarkit.samples.select import KeyList, PerClass, Select, parse_slice
+from tarkit.sizes import parse_count
 from tarkit.streams.location import Location, TableWords, is_view
 from tarkit.streams.text import split_column
+
+SEVERAL = ("min", "max", "median")
+
+
+def _read_sample(text: str) -> int | float:
+    """Return a number of samples, or the probability of each, for `500`, `0.1`, `10%`. Raises Usage."""
+    if (number := parse_count(text)) is not None:
+        return number
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise Usage(
+            f"{spell('sample', text)}: a whole number of samples, or a share from 0.0 to 1.0 or 100%, is needed"
+        )
+    return share
+
+
+def _read_per_class(text: str) -> PerClass:
+    """Return a number, or one of the words for one. Raises Usage."""
+    number = text if text in SEVERAL else parse_count(text)
+    if not number:
+        raise Usage(f"{spell('per_class', text)}: it is a number from 1 on, or one of {', '.join(SEVERAL)}")
+    return number  # type: ignore[return-value]
 
 
 class TableInputOptions(Options):
@@ -72,8 +98,20 @@ class SelectOptions(Options):
         metavar="FILE[:COLUMN]",
         role="column",
         help="Only keys listed in FILE, or in its COLUMN.",
+        more="FILE has a key on each line, or is a table (TSV, CSV, JSON lines, Parquet) or a view, with the column "
+        "__key__ unless COLUMN is named. Up to a million keys are in memory, more in temporary space.",
     )
-    require_all: bool = row("Select", "--require-all", default=False, help="A missing key of --keys-from is an error.")
+    exclude_keys: str | None = row(
+        "Select",
+        "--exclude-keys-from",
+        metavar="FILE",
+        role="column",
+        help="Only keys that are not listed in FILE.",
+        more="FILE is as for --keys-from.",
+    )
+    require_all: bool = row(
+        "Select", "--require-all", default=False, detail=True, help="A missing key of --keys-from is an error."
+    )
     where: str | None = row(
         "Select",
         "--where",
@@ -82,7 +120,41 @@ class SelectOptions(Options):
         help="Only samples for which EXPR is true.",
         more="It compares fields, as in 'cls == 3 and json.width > 512' or 'size.jpg > 10000'.",
     )
-    sample: float | None = row("Select", "--sample", type=float, metavar="P", help="Each sample with probability P.")
+    unique_by: str | None = row(
+        "Select",
+        "--unique-by",
+        complete="values",
+        metavar="FIELD",
+        help="The first sample of each value of FIELD.",
+        more="White space around a value does not count. Up to a million values are in memory, more in temporary "
+        "space.",
+    )
+    balance: str | None = row(
+        "Select",
+        "--balance",
+        complete="values",
+        metavar="FIELD",
+        help="As many samples of each value of FIELD.",
+        more="They are drawn at random, and keep their order.",
+    )
+    per_class: Any = row(
+        "Select",
+        "--per-class",
+        parse=_read_per_class,
+        metavar="N",
+        help="How many: N, min, max, median.  [default: min]",
+        more="min, max and median are of the numbers of samples that the values have. A value that has fewer is an "
+        "error with N; with max and median its samples are repeated, for which an archive needs --rekey.",
+    )
+    sample: Any = row(
+        "Select",
+        "--sample",
+        parse=_read_sample,
+        metavar="N|P",
+        help="N samples, or each with probability P.",
+        more="P is 0.1 or 10%. 1 is one sample, and 1.0 or 100% are all. If there are fewer than N, all are taken, "
+        "with a warning.",
+    )
     seed: int | None = row("Select", "--seed", type=int, metavar="S", help="Random seed.  [default: drawn and printed]")
     slice: str | None = row(
         "Select", "--slice", metavar="LO:HI:STEP", help="Only these of the samples selected so far."
@@ -92,12 +164,18 @@ class SelectOptions(Options):
         """Raise Usage for an option that needs another."""
         if self.require_all and self.keys is None:
             raise Usage(f"{spell('require_all')} requires {spell('keys')}")
+        if self.per_class is not None and self.balance is None:
+            raise Usage(f"{spell('per_class')} requires {spell('balance')}")
 
     def select(self, run: Run, draw_seed: Callable[[int | None], int]) -> Select:
         """Return the selection; `draw_seed` returns the seed, a new one for None."""
         select = Select(
             match=self.match,
-            keys=None if self.keys is None else self._keys(self.keys, run),
+            keys=None if self.keys is None else self._keys(self.keys, run, self.require_all),
+            exclude_keys=None if self.exclude_keys is None else self._keys(self.exclude_keys, run),
+            unique_by=self.unique_by,
+            balance=self.balance,
+            per_class=self.per_class or "min",
             sample=self.sample,
             seed=self.seed,
             slice=None if self.slice is None else parse_slice(self.slice),
@@ -107,15 +185,15 @@ class SelectOptions(Options):
             from tarkit.samples.where import Where
 
             select.where = Where(self.where)
-        if self.sample is not None:
+        if select.is_random:
             select.seed = draw_seed(self.seed)
         return select
 
-    def _keys(self, keys: str, run: Run) -> KeyList:
+    def _keys(self, keys: str, run: Run, require_all: bool = False) -> KeyList:
         from tarkit.samples.keys import read_keys
 
         run.reserve(split_column(keys)[0], "the list of keys", written=False)
-        return read_keys(keys, self.require_all)
+        return read_keys(keys, require_all, tmpdir=run.scratch(None))
 
 
 class ChangeOptions(Options):

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from tarkit.errors import TarkitError, spell
+from tarkit.errors import TarkitError, Usage, spell, spell_command
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import buffer_shuffle
 from tarkit.problems import Policy
@@ -44,6 +44,7 @@ class Flow:
         is_repeated: says whether another sample has the key of the current one; set by a sort, which knows that for
             each. None: not known, so that a check has to remember all keys.
         has_all: whether all samples of the inputs come to the current step, as they are.
+        repeats: the option by which a sample may come several times under one key; empty if there is none.
         reread: iterates once more over the samples behind all steps, by a policy of its own, while no sample is asked
             for otherwise.
         at_end: called after the last sample; they raise TarkitError or report.
@@ -56,6 +57,7 @@ class Flow:
     keys_may_repeat: bool
     is_repeated: Callable[[], bool] | None = None
     has_all: bool = False
+    repeats: str = ""
     reread: Callable[[Policy], Iterator[SampleBatch]] = lambda policy: iter(())
     at_end: list[Callable[[], None]] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
@@ -65,6 +67,13 @@ class Flow:
         for check in self.at_end:
             check()
         self.run.dropped += self.inputs.dropped
+
+    def refuse_repeats(self, hint: str | None = None) -> None:
+        """Raise Usage if samples may come several times under one key: where keys are names, one is lost."""
+        if self.repeats:
+            rekey = spell_command("cat", "rekey", "{index:09d}-{key}")
+            other = f"{rekey} gives each its own, and a view may list a sample several times"
+            raise Usage(f"{self.repeats} repeats samples, and a key may be there once", hint or other)
 
     def open(self, output: Output, inputs: Sequence[Location]) -> Sink:
         """Open the output; raise Usage when it is one of the inputs, or a file that a step reads or writes."""
@@ -126,7 +135,7 @@ class SampleFilter(Step):
     def __init__(self, select: Select, shared: bool = False) -> None:
         self.select = select
         self.shared = shared
-        self.name = _used(select, "where", "match", "keys", "sample", "slice", "count")
+        self.name = _used(select, "where", "match", "keys", "exclude_keys", "sample", "slice", "count")
         if select.slice is not None or select.sample is not None or select.count is not None:
             self.scope = "all"
 
@@ -140,8 +149,9 @@ class SampleFilter(Step):
             "sample": select.sample,
         }
         named |= {"seed": select.seed, "slice": select.slice, "count": select.count}
-        if select.keys is not None:
-            named["keys"] = digest(b"\0".join(sorted(select.keys.wanted)))
+        for name, keys in (("keys", select.keys), ("exclude_keys", select.exclude_keys)):
+            if keys is not None:
+                named[name] = digest(b"\0".join(sorted(keys.wanted)))
         return ", ".join(f"{name}={value!r}" for name, value in named.items() if value is not None)
 
     def leaves_out(self, policy: Policy) -> bool:
@@ -155,10 +165,22 @@ class SampleFilter(Step):
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the samples that are chosen."""
         select = self.select
-        if select.keys is not None and not self.shared:
-            select = replace(select, keys=KeyList(select.keys.name, select.keys.wanted, select.keys.require_all))
+        if not self.shared and (select.keys is not None or select.exclude_keys is not None):
+            keys, others = (listed and listed.anew() for listed in (select.keys, select.exclude_keys))
+            select = replace(select, keys=keys, exclude_keys=others)
             flow.at_end.append(lambda: report_keys(flow.run, select))
         return select(singly(batches), flow.run.policy)
+
+
+class ChooseAmongAll(Step):
+    """A choice of samples that depends on all of them; `choose` has the kinds."""
+
+    reads = "headers"
+    scope = "all"
+
+    def leaves_out(self, policy: Policy) -> bool:
+        """Return True: samples that are not chosen do not come out."""
+        return True
 
 
 class ReportKeys(Step):
@@ -201,7 +223,7 @@ class Change(Step):
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the samples with their new fields and keys."""
         if self.fields.rekey is not None:
-            flow.keys_may_repeat, flow.is_repeated = True, None
+            flow.keys_may_repeat, flow.is_repeated, flow.repeats = True, None, ""
             words = f"this {spell('rekey')} gives two samples one key: another makes them differ"
             hint = f"{words}, {spell('rekey', '{index:09d}-{key}')} always"
             flow.run.policy.repairs |= {"joined-sample": hint, "repeated-key": hint}
@@ -236,11 +258,17 @@ def _used(options: Select | Fields, *names: str) -> str:
 
 
 def report_keys(run: Run, select: Select) -> None:
-    """Report how many of the wanted keys were found; raise TarkitError if all were required and some are missing."""
-    keys = select.keys
-    if keys is None or "keys" in run.facts:
-        return
-    run.facts["keys"], text = keys.summary()
+    """Report how many of the listed keys were found; raise TarkitError if all were required and some are missing."""
+    for name, done, keys in (
+        ("keys", "requested", select.keys),
+        ("exclude_keys", "to leave out", select.exclude_keys),
+    ):
+        if keys is not None and name not in run.facts:
+            _report_list(run, name, done, keys)
+
+
+def _report_list(run: Run, name: str, done: str, keys: KeyList) -> None:
+    run.facts[name], text = keys.summary(done)
     if run.part_of_many and not keys.require_all:
         run.note(f"{keys.name}: {len(keys.present)} of {plural(len(keys.wanted), 'key')} found")
         return

@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tarkit.errors import Usage, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.names import NearKeys, composed, form_words
 from tarkit.samples.sample import TarSample, split_name
 from tarkit.sizes import plural
+from tarkit.spill.records import by_rank
+from tarkit.spill.sets import Marks, StoredSet
 
 if TYPE_CHECKING:
     from tarkit.samples.where import Where
 
 Slice = tuple[int, int | None, int]
+PerClass = int | Literal["min", "max", "median"]
 
 OTHERS = 10_000  # keys of other samples that are kept for suggestions
 _MOST = sys.maxsize - 1  # the limit of islice
@@ -52,29 +56,37 @@ def parse_slice(text: str, name: str = "slice") -> Slice:
 
 @dataclass(eq=False, repr=False)
 class KeyList:
-    """Keys to select, read from the file `name`.
+    """Keys to select or to leave out, read from the file `name`.
 
     Attributes:
         name: the file, for messages.
-        wanted: the keys.
+        wanted: the keys; more than `spill.sets.HELD` are in temporary space.
         require_all: a missing key is an error.
-        present: the keys of the samples that were selected so far.
+        present: those of them that samples had so far.
         ended: all samples were read: keys that were not found are missing.
-        others: the first keys of samples that were not selected.
+        others: the first keys of samples that are not listed.
     """
 
     name: str
-    wanted: frozenset[bytes]
+    wanted: frozenset[bytes] | StoredSet
     require_all: bool = False
-    present: set[bytes] = field(default_factory=set)
+    present: set[bytes] | Marks = field(init=False)
     ended: bool = False
     others: set[bytes] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.present = Marks(self.wanted) if isinstance(self.wanted, StoredSet) else set()
+
+    def anew(self) -> KeyList:
+        """Return the same list, of which no key was found yet."""
+        return KeyList(self.name, self.wanted, self.require_all)
 
     def hint(self) -> str | None:
         """Return a suggestion: a key in another Unicode form; if no key was found, a column, or a key that is similar
         to a file name or has another directory."""
         forms = {composed(key): key for key in self.others if not key.isascii()}
-        for listed in self.missing() if forms else ():
+        missing = self._first_missing(OTHERS)
+        for listed in missing if forms else ():
             if (same := forms.get(composed(listed))) is not None:
                 return f"the key {show(listed)} is there {form_words(same)}"
         if self.present:
@@ -83,38 +95,60 @@ class KeyList:
         if table and all(b"," in key or b"\t" in key for key in self.wanted):
             return f"the lines look like rows of a table: {self.name}:COLUMN takes the keys in a column"
         near = NearKeys(self.others)
-        for listed in self.missing():
+        for listed in missing:
             named = split_name(listed)
             if (meant := near.find(listed if named is None else named[0])) is not None:
                 return f"no sample has the key {show(listed)}; did you mean {show(meant)}?"
         return None
 
-    def missing(self) -> list[bytes]:
-        """The keys that were not found, sorted."""
-        return sorted(self.wanted - self.present)
+    def missing(self) -> Iterable[bytes]:
+        """Return the keys that were not found, sorted."""
+        if isinstance(self.present, set):
+            return sorted(self.wanted - self.present)  # type: ignore[operator]
+        return by_rank(((key, key) for key in self.present.others()), self.present.tmpdir)
 
-    def summary(self) -> tuple[dict[str, int], str]:
-        """Return the numbers of keys requested, found and missing, as a dict and as text."""
-        missing = self.missing()
+    def _first_missing(self, count: int) -> list[bytes]:
+        """Return the first of the keys that were not found: of a list in memory all."""
+        return sorted(self.missing()) if isinstance(self.present, set) else nsmallest(count, self.present.others())
+
+    def summary(self, done: str = "requested") -> tuple[dict[str, int], str]:
+        """Return the numbers of keys listed, found and missing, as a dict and as text. `done` says what is done."""
+        missing = len(self.wanted) - len(self.present)
         state = "missing" if self.ended else "not_reached"
-        facts = {"wanted": len(self.wanted), "found": len(self.present), "missing": 0, state: len(missing)}
-        text = f"{self.name}: {plural(len(self.wanted), 'key')} requested, {len(self.present)} found"
+        facts = {"wanted": len(self.wanted), "found": len(self.present), "missing": 0, state: missing}
+        text = f"{self.name}: {plural(len(self.wanted), 'key')} {done}, {len(self.present)} found"
         if self.ended or missing:
-            text += f", {len(missing)} {'missing' if self.ended else 'not reached'}"
-        return facts, f"{text}, the first of them {show(missing[0])}" if missing else text
+            text += f", {missing} {'missing' if self.ended else 'not reached'}"
+        return facts, f"{text}, the first of them {show(self._first_missing(1)[0])}" if missing else text
 
 
 @dataclass(repr=False)
 class Select:
-    """The options --match, --keys-from, --where, --sample, --slice and --count, applied in this order.
+    """The options that select samples, applied in this order.
 
-    `seed` is for `sample`. `policy` returns the policy for problems in `where`.
+    `unique_by`, `balance` and a number of samples in `sample` are steps of their own: `pipeline.choose.steps_of`.
+
+    Attributes:
+        match: an expression for keys.
+        keys: those that are taken.
+        exclude_keys: those that are left out.
+        where: the expression for values.
+        unique_by: the field of which each value is there once.
+        balance: the field of which each value is there as often as `per_class` says.
+        sample: a number of samples, or the probability of each.
+        seed: for `balance` and `sample`.
+        slice, count: which of the samples that are left.
+        policy: returns the policy for problems in `where`.
     """
 
     match: str | None = None
     keys: KeyList | None = None
+    exclude_keys: KeyList | None = None
     where: Where | None = None
-    sample: float | None = None
+    unique_by: str | None = None
+    balance: str | None = None
+    per_class: PerClass = "min"
+    sample: float | int | None = None
     seed: int | None = None
     slice: Slice | None = None
     count: int | None = None
@@ -126,13 +160,21 @@ class Select:
                 self._pattern = re.compile(os.fsencode(self.match))
             except re.error as error:
                 raise Usage(f"{spell('match')} {show(self.match)}: {error}") from None
-        if self.sample is not None and not 0 <= self.sample <= 1:
-            raise Usage(f"{spell('sample')} takes a fraction from 0 to 1")
 
     @property
     def all(self) -> bool:
         """Whether every sample is selected."""
         return self == Select(seed=self.seed)
+
+    @property
+    def each_alone(self) -> bool:
+        """Whether samples are chosen one by one, without steps of their own."""
+        return self.unique_by is None and self.balance is None and not isinstance(self.sample, int)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the seed is used."""
+        return self.sample is not None or self.balance is not None
 
     def __call__(self, samples: Iterator[TarSample], policy: Policy | None = None) -> Iterator[TarSample]:
         """Yield the selected samples; `policy` replaces that of `self.policy`."""
@@ -144,6 +186,8 @@ class Select:
             samples = (sample for sample in samples if search(sample.key or b""))
         if self.keys is not None:
             samples = self._listed(samples, self.keys)
+        if self.exclude_keys is not None:
+            samples = self._unlisted(samples, self.exclude_keys)
         if self.where is not None:
             where, on_problem = self.where, policy or self.policy()
             samples = (sample for sample in samples if where(sample, on_problem))
@@ -159,11 +203,24 @@ class Select:
         return samples
 
     @staticmethod
+    def _unlisted(samples: Iterator[TarSample], keys: KeyList) -> Iterator[TarSample]:
+        for sample in samples:
+            key = sample.key or b""
+            if key in keys.wanted:
+                keys.present.add(key)
+                continue
+            if len(keys.others) < OTHERS:
+                keys.others.add(key)
+            yield sample
+        keys.ended = True
+
+    @staticmethod
     def _listed(samples: Iterator[TarSample], keys: KeyList) -> Iterator[TarSample]:
         for sample in samples:
-            if sample.key in keys.wanted:
-                keys.present.add(sample.key)
+            key = sample.key or b""
+            if key in keys.wanted:
+                keys.present.add(key)
                 yield sample
             elif len(keys.others) < OTHERS:
-                keys.others.add(sample.key or b"")
+                keys.others.add(key)
         keys.ended = True

@@ -14,7 +14,6 @@ samples at the moved boundaries change their part; a part that is split off the 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from bisect import bisect_right
@@ -25,19 +24,15 @@ from itertools import accumulate
 from math import lcm
 from typing import NamedTuple
 
-from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
+from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.pipeline.template import ShardTemplate, split_last
-from tarkit.problems import Policy
-from tarkit.samples.lookup import FieldLookup
 from tarkit.samples.sample import TarSample, key_of
-from tarkit.samples.values import Name
 from tarkit.shards.categories import Map, check_apart
 from tarkit.shards.patterns import compile_regex
 from tarkit.shards.series import PART, SeriesSpec
 
 PLACES = 1 << 64
 MOST = 9999  # equal parts
-WHITE = " \t\n\r\v\f"  # white space around a value
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _SHARE = re.compile(r"([0-9]{0,20}\.?[0-9]{0,20}) ?(%?)|[0-9]{1,9}/[0-9]{1,9}")
 
@@ -147,30 +142,6 @@ class KeyGroup:
             )
         group = match[1] if match.re.groups and match[1] is not None else match[0]
         return os.fsencode(group)
-
-
-class FieldValue:
-    """The value of a field of a sample, or of a path into one (`samples/values.py`), as bytes: for groups and classes.
-
-    Text is stripped of white space; other JSON values are JSON. Called with a sample; returns None when it has no value
-    and is left out. Raises Problem: `missing-field`, `bad-field`, `sparse-entry`.
-    """
-
-    def __init__(self, text: str, policy: Policy) -> None:
-        self._name = Name(text)
-        self._policy = policy
-
-    def __call__(self, sample: TarSample) -> bytes | None:
-        """Return the value; b"" for a sample without one that the policy keeps."""
-        try:
-            value = self._name.words(FieldLookup(sample, complete=self._name.needs_entries))
-        except Problem as problem:
-            skip, allow = spell_open("skip", problem.name), spell("allow")
-            problem.hint = f"{skip} leaves such samples out, {allow} puts them into one group"
-            return b"" if self._policy.apply(problem) == "keep" else None
-        if not isinstance(value, str):
-            value = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-        return value.strip(WHITE).encode("utf-8", "surrogateescape")
 
 
 class ByMap:

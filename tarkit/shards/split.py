@@ -290,7 +290,8 @@ class SplitOptions(SeriesOptions):
         return output, [SeriesSpec("", parse_template(template))], None
 
     def _plan_parts(self, run: Run, template: str, output: Output) -> tuple[list[SeriesSpec], Assign]:
-        from tarkit.shards.partition import ByClass, ByHash, FieldValue, KeyGroup, part_series
+        from tarkit.samples.labels import FieldValue
+        from tarkit.shards.partition import ByClass, ByHash, KeyGroup, part_series
 
         if PART not in template and output.location.kind == "pipe":
             raise Usage(f"a command for several parts must contain {PART}")

@@ -65,6 +65,8 @@ class Order(Step):
     def sorter(self, batches: Iterator[SampleBatch], flow: Flow) -> Sorter:
         """Return the sorter of the samples of a run."""
         run, key = flow.run, self.key
+        if self.gathers:
+            flow.refuse_repeats("a sort joins samples of one key: order the samples first, then choose")
         rank: Rank
         ranks: Ranks | None = None
         if key is None:

@@ -88,7 +88,11 @@ data.keys([1, 2]) -> TypeError: keys=[1, 2]: a str or a list of str
 data.sample('x', 1) -> TypeError: share='x': a number is needed, not str
 data.proc('true', add_log='a/b') -> Usage: add_log 'a/b': expected the name
 data.proc('true', add_log='log', multi=True) -> Usage: add_log 'log': not with multi
-data.sample(2, 1) -> Usage: share=2: it is from 0 to 1
+data.sample(2.0, 1) -> Usage: share=2.0: it is a whole number of samples, or a share from 0.0 to 1.0
+data.sample(-1, 1) -> Usage: share=-1: it is at least 0
+data.balance('cls', 0, seed=1) -> Usage: per_class=0: it is at least 1
+data.balance('cls', 'all', seed=1) -> Usage: per_class='all': it is one of min, max, median
+data.unique_by(1) -> TypeError: field=1: a str is needed
 data.slice('a') -> TypeError: start='a': a whole number is needed, not str
 data.slice(0, 'a') -> TypeError: stop='a': a whole number is needed
 data.slice(0, 3, 0) -> Usage: with a step of at least 1

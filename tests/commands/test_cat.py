@@ -138,7 +138,7 @@ SELECT = [
     ("--keys-from table.csv:id", "d/a e/c"),
     ("--keys-from table.jsonl:id", "d/c e/c"),
     ("--sample 0 --seed 1", ""),
-    ("--sample 1 --seed 1", "d/a d/b d/c e/a e/b e/c"),
+    ("--sample 1.0 --seed 1", "d/a d/b d/c e/a e/b e/c"),
     ("--slice 2:4", "d/c e/a"),
     ("--slice :2", "d/a d/b"),
     ("--slice 4:", "e/b e/c"),

@@ -224,7 +224,7 @@ CHOSEN = [
     ("--slice 1:", "a1 a2 b1 b2 b3"),
     ("--shard-slice 1:3", "a1 a2 b1 b2"),
     ("--keys-from list", "a2 b0 b3"),
-    ("--sample 1", "a0 a1 a2 b0 b1 b2 b3"),
+    ("--sample 100%", "a0 a1 a2 b0 b1 b2 b3"),
     ("-f jpg", "a0 a1 a2 b0 b1 b2 b3"),
 ]
 

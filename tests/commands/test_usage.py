@@ -220,15 +220,44 @@ cat in.tar --slice -1: -> --slice '-1:': negative numbers are not supported
 cat in.tar --slice 1:2:0 -> --slice '1:2:0': the step must be at least 1
 cat in.tar --slice a -> --slice a: LO:HI:STEP takes up to three integers
 cat in.tar --shard-slice 1:2:3:4 -> --shard-slice '1:2:3:4': LO:HI:STEP takes up to three integers
-cat in.tar --sample 2 -> --sample takes a fraction from 0 to 1
-cat in.tar --sample nan --seed 1 -> cat: --sample nan: it is a finite number
+cat in.tar --sample 2.0 -> --sample 2.0: a whole number of samples, or a share from 0.0 to 1.0 or 100%, is needed
+cat in.tar --sample nan --seed 1 -> --sample nan: a whole number of samples, ...
+cat in.tar --sample 101% -> --sample '101%': a whole number of samples, ...
+cat in.tar --sample -1 -> --sample -1: a whole number of samples, ...
+cat in.tar --per-class 2 -> --per-class requires --balance
+cat in.tar --balance cls --per-class 0 -> --per-class 0: it is a number from 1 on, or one of min, max, median
+cat in.tar --balance cls --per-class most -> --per-class most: it is a number from 1 on, or one of min, max, median
+cat in.tar --balance cls --per-class 9 --seed 1 =>
+    --per-class 9: the class '1' of 'cls' has fewer samples: 3
+    | --per-class min takes 3 of each, --per-class max repeats samples
+cat in.tar --balance cls --per-class max --seed 1 ->
+    --per-class max repeats samples, and a key may be there once
+    | tarkit cat --rekey '{index:09d}-{key}' gives each its own, and a view may list a sample several times
+split in.tar -c 1 -o new-%d.tar --balance cls --per-class median --seed 1 ->
+    --per-class median repeats samples, and a key may be there once | tarkit cat --rekey ...
+extract in.tar -C out --balance cls --per-class max --seed 1 ->
+    --per-class max repeats samples, and a key may be there once | tarkit cat --rekey ...
+tsv in.tar -f cls --balance cls --per-class max --seed 1 ->
+    --per-class max repeats samples, and a key may be there once | --allow repeated-key writes a row for each
+sort in.tar --balance cls --per-class max --seed 1 ->
+    --per-class max repeats samples, and a key may be there once
+    | a sort joins samples of one key: order the samples first, then choose
+get a in.tar --balance cls --seed 1 ->
+    get writes one sample: it cannot be used with --balance | tarkit cat INPUT... --balance FIELD
+get -f cls in.tar --unique-by cls -> get writes one sample: it cannot be used with --unique-by |
+    tarkit cat INPUT... --unique-by FIELD
+cat in.tar -o 'o-{stem}.tar' --unique-by cls ->
+    --unique-by is for all inputs together, and here each has an output of its own
+    | one command writes all of them: tarkit split INPUT... --unique-by FIELD -o 'out-%06d.tar'
+cat in.tar --exclude-keys-from none => none: No such file or directory
+cat in.tar --exclude-keys-from empty => empty: no key found
 cat in.tar -c -1 -> cat: -c -1: it is at least 0
 cat in.tar --require-all -> --require-all requires --keys-from
 cat in.tar --keys-from none => none: No such file or directory
 cat in.tar --keys-from empty => empty: no key found
 cat in.tar --keys-from table.tsv:x => table.tsv: no column 'x'
-cat in.tar --keys-from table.parquet => table.parquet: not a list of keys, TSV, CSV or JSON lines
-cat in.tar --keys-from list.gz => list.gz: not a list of keys, TSV, CSV or JSON lines
+cat in.tar --keys-from table.parquet => table.parquet: damaged, or not a Parquet file: ...
+cat in.tar --keys-from list.gz => list.gz: not a list of keys, TSV, CSV, JSON lines or Parquet
 cat in.tar --keys-from bad.jsonl:id => bad.jsonl:2: bad JSON: Expecting ':' delimiter at column 1
 cat in.tar -s 1G -> -s 1G: a whole number is needed
 cat in.tar -s ² -> -s ²: a whole number is needed

@@ -28,7 +28,7 @@ COMMANDS = [
     "tsv IN -f txt -o out.tsv",
     "stats IN",
     "extract IN -C out",
-    "extract IN -C out --sample 1 --seed 1",
+    "extract IN -C out --sample 1.0 --seed 1",
 ]
 
 
