@@ -781,7 +781,8 @@ class Dataset(Chain):
             Unsupported: the dataset has steps; archives are checked as they are.
         """
         options = locals()
-        from tarkit.checking.check import CheckOptions, ShardsCheck
+        from tarkit.checking.check import ShardsCheck
+        from tarkit.checking.options import CheckOptions
 
         if not self.unchanged:
             raise Unsupported("archives are checked as they are", "write the dataset, then check what was written")

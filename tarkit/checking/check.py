@@ -8,27 +8,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tarkit.arguments import split_names
 from tarkit.checking.across import Against, Manifest, SetCheck, Unique, joined, mixed, read_manifest
 from tarkit.checking.compare import Sameness, SampleSets
-from tarkit.checking.decode import parse_decoded, unused_words
-from tarkit.checking.diff import By, Diff, Difference
+from tarkit.checking.decode import unused_words
+from tarkit.checking.diff import Diff, Difference
 from tarkit.checking.diff_table import written
-from tarkit.checking.findings import FINDINGS, Finding, ShardReport
+from tarkit.checking.findings import Finding, ShardReport
 from tarkit.checking.fix import Fix, rejects_output
+from tarkit.checking.leaks import Leaks, read_values, refuse_own
+from tarkit.checking.options import CheckOptions
 from tarkit.checking.shard import Item, OptionalChecks, Rejected
-from tarkit.checking.targets import TARGETS, Target
+from tarkit.checking.targets import Target
 from tarkit.checking.view import check_shard
 from tarkit.errors import Usage, spell
 from tarkit.export.table import TableOptions
-from tarkit.options import Options, row
 from tarkit.pipeline.chain import locate, refuse_twice
 from tarkit.pipeline.output import Output, refuse_overwrite, status_of, text_output, total_size
-from tarkit.pipeline.rows import processes_row
 from tarkit.pipeline.run import Run
-from tarkit.problems import PROBLEMS
 from tarkit.samples.keys import read_keys
 from tarkit.sizes import plural
 from tarkit.stores.store import StoreOptions, parse_options
@@ -100,9 +98,10 @@ def check(
     manifest: str | None = None,
     target: Target | None = None,
     decode: str | Iterable[str] | None = None,
+    leak: Input | Iterable[Input] | None = None,
     same_as: Input | Iterable[Input] | None = None,
     diff: Input | Iterable[Input] | None = None,
-    by: By | None = None,
+    by: str | None = None,
     output: str | None = None,
     fix: str | None = None,
     rejects: str | None = None,
@@ -122,9 +121,11 @@ def check(
         manifest: a file as `split --manifest` writes it, to compare the shards with.
         target: a reader whose rules are applied: `"webdataset"`, `"dali"`, `"hf"` and others.
         decode: fields whose content is decoded, such as `"jpg json png:mask"`; `"all"` for all with a decoder.
+        leak: other shards, none of whose samples may be in these too, by the value `by`.
         same_as: other shards that are to hold the same samples, in any order. It goes with no other check.
         diff: other shards, whose differences from these are listed: samples removed, added, renamed, changed or moved.
-        by: samples of `diff` are matched by `"key"`, or by `"content"`, so that renamed ones are seen.
+        by: what is compared: a value such as `"sha256.jpg"`, `"phash.jpg:4"`, `"txt"` with `leak`, and with `unique`
+            within one set; `"key"` with `diff`, or `"content"`, so that renamed samples are seen.
         output: a table of the differences: .csv, .tsv, .jsonl, .parquet.
         fix: write a clean copy: to a file, a directory, or a copy of each to `"clean-%06d.tar"`.
         rejects: write samples that the clean copy leaves out to this archive; without `fix` those with bad content.
@@ -138,153 +139,9 @@ def check(
     """
     options = CheckOptions.of(locals())
     storage = parse_options(storage_options)
-    other = same_as if diff is None else diff
+    other = next((other for other in (same_as, diff, leak) if other is not None), None)
     others = None if other is None else locate(other, storage)
     return ShardsCheck(Run(tmpdir=tmpdir), locate(inputs, storage), options, others, storage=storage).collect()
-
-
-class CheckOptions(Options):
-    """The options of `tarkit.check` and the command `check`.
-
-    Attributes:
-        allowed: the problems that are notes.
-        decoded: the fields whose content is decoded; None for none.
-        json, list_bad: the format that the command prints.
-    """
-
-    json: bool = row("Output", "--json", default=False, help="Print one JSON object a line.")
-    list_bad: bool = row("Output", "--list-bad", default=False, help="Print only the names of bad shards.")
-    fix: str | None = row(
-        "Output",
-        "--fix",
-        metavar="OUT",
-        role="output",
-        help="Write a clean copy.",
-        more="OUT is a file, a directory/ that exists or, for one copy of each input, a template such as "
-        "'out-%06d.tar'. No file is replaced.",
-    )
-    rejects: str | None = row(
-        "Output",
-        "--rejects",
-        metavar="FILE",
-        role="output",
-        help="Write what --fix leaves out to this archive.",
-        more="Without --fix it has the samples with content that --decode finds bad.",
-    )
-    unique: bool = row("Checks", "--unique", default=False, help="Require that no key is in two shards.")
-    require: str | Iterable[str] = row(
-        "Checks",
-        "--require",
-        complete="fields",
-        default=(),
-        split=True,
-        parse=split_names,
-        metavar="F1,F2",
-        help="Require these fields in each sample; a|b is either.",
-    )
-    against: str | None = row(
-        "Checks",
-        "--against",
-        metavar="TABLE",
-        role="column",
-        help="Compare keys with those of a table.",
-        more="TABLE has one key per line, or a column __key__, or is FILE:COLUMN.",
-    )
-    manifest: str | None = row(
-        "Checks",
-        "--manifest",
-        metavar="FILE",
-        role="file",
-        help="Compare with what --manifest of split or shard wrote.",
-        more="The default INPUT is the shards that it lists.",
-    )
-    target: Target | None = row(
-        "Checks",
-        "--target",
-        choices=Target,
-        metavar="READER",
-        help=f"Problems for {', '.join(TARGETS)}.",
-        more="Find what this reader would refuse or misread.",
-    )
-    decode: str | Iterable[str] | None = row(
-        "Checks",
-        "--decode",
-        complete="fields",
-        many=True,
-        metavar="FIELDS",
-        help="Decode these fields: 'jpg json png:mask'.",
-        more="Content that is cut, damaged or of another kind is bad. png:mask decodes the field mask as png; all "
-        "decodes all fields that have a decoder.",
-    )
-    same_as: Any = row(
-        "Checks",
-        "--same-as",
-        many=True,
-        metavar="OTHER...",
-        role="inputs",
-        help="Compare with the samples of OTHER, in any order.",
-        words=False,
-    )
-    diff: Any = row(
-        "Checks",
-        "--diff",
-        many=True,
-        metavar="OTHER...",
-        role="inputs",
-        help="List how the samples of OTHER differ.",
-        more="Samples are removed, added, renamed, changed (in which fields) or moved to another shard or place.",
-        words=False,
-    )
-    by: By | None = row(
-        "Checks",
-        "--by",
-        choices=By,
-        metavar="BY",
-        help="Match samples of --diff by key or content.",
-        more="By content, a sample of another key with the same fields is renamed. The default is key.",
-    )
-    output: str | None = row(
-        "Output",
-        "-o",
-        "--output",
-        metavar="TABLE",
-        role="side",
-        help="Write the differences of --diff to this table.",
-        more="The suffix is .csv, .tsv, .jsonl, .json, .yaml or .parquet. --keys-from TABLE:__key__ takes its keys.",
-    )
-    allow: str | Iterable[str] = row(
-        "Problems",
-        "--allow",
-        default=(),
-        parse=split_names,
-        metavar="PROBLEM",
-        help="Treat this problem as a note.",
-        more="It is printed, but the shard is not bad for it.",
-    )
-    strict: bool = row("Problems", "--strict", default=False, help="Treat notes as problems.")
-    processes: int = processes_row("Input", "Check N shards at a time")
-
-    def check(self) -> None:
-        """Raise Usage for options that do not go together."""
-        self.allowed = frozenset(self.allow)
-        for name in sorted(self.allowed - PROBLEMS.keys() - FINDINGS.keys()):
-            problems = ", ".join([*PROBLEMS, *FINDINGS])
-            raise Usage(f"{spell('allow', name)}: unknown problem; the problems are: {problems}")
-        if self.json and self.list_bad:
-            raise Usage(f"{spell('json')} and {spell('list_bad')}: choose one")
-        self.decoded = None if self.decode is None else parse_decoded(" ".join(self.decode))
-        if self.rejects is not None and self.fix is None and self.decoded is None:
-            raise Usage(f"{spell('rejects')} requires {spell('fix')} or {spell('decode')}")
-        if self.fix is not None and self.processes > 1:
-            raise Usage(f"{spell('fix')} cannot be used with {spell('processes')}: it reads one input at a time")
-        for name in ("by", "output"):
-            if getattr(self, name) is not None and not self.diff:
-                raise Usage(f"{spell(name)} requires {spell('diff')}")
-        for compared in ("same_as", "diff"):
-            others = ("unique", "require", "against", "manifest", "target", "decode", "fix", "list_bad")
-            for name in (*others, "diff") if compared == "same_as" else others:
-                if getattr(self, compared) and getattr(self, name):
-                    raise Usage(f"{spell(compared)} cannot be used with {spell(name)}")
 
 
 class ShardsCheck:
@@ -294,7 +151,7 @@ class ShardsCheck:
         run: counts samples, bytes, shards and findings, and shows progress.
         locations: the shards.
         options: the checks to make.
-        others: those of `same_as` or `diff`.
+        others: those of `same_as`, `diff` or `leak`.
         names: names of the two sets in messages.
         storage: how the URLs of the manifest and of the table of keys are reached.
 
@@ -302,7 +159,7 @@ class ShardsCheck:
         report: the result, without the findings; complete at the end.
         failed: whether there was an error.
         fix: the clean copies, if they are written.
-        compared: the comparison with `others`: a `Sameness` or a `Diff`.
+        compared: the comparison with `others`, or of values: a `Sameness`, a `Diff`, a `Leaks`.
     """
 
     def __init__(
@@ -334,12 +191,23 @@ class ShardsCheck:
                 message = f"{view.name}: {spell(name)} needs archives, and this is a view"
                 raise Usage(message, f"tarkit cat {view.name} -o NAME.tar makes an archive")
         tmpdir = run.scratch(None if self.fix is None else self.fix.output.directory)
-        self.compared: SampleSets | None = None
+        self.compared: SampleSets | Leaks | None = None
+        self._others = others or ()
         if others is not None:
             refuse_twice((*locations, *others))
-            self._others = others
+        if options.compared is not None:
+            options.compared.load()
+            refuse_own(locations, self._others, options.compared)
+            self.compared = Leaks(options.compared, others is None, tmpdir, names)
+            self._checks = OptionalChecks(tmpdir=tmpdir)
+            return
+        if others is not None:
             self._table = None if options.output is None else self._table_output(options.output)
-            self.compared = Diff(tmpdir, names, options.by or "key") if options.diff else Sameness(tmpdir, names)
+            self.compared = (
+                Diff(tmpdir, names, "content" if options.by == "content" else "key")
+                if options.diff
+                else Sameness(tmpdir, names)
+            )
             self._checks = OptionalChecks(contents=True, tmpdir=tmpdir)
             return
         fields = tuple(tuple(os.fsencode(name).lower() for name in word.split("|")) for word in options.require)
@@ -442,24 +310,20 @@ class ShardsCheck:
             if self.fix is not None:
                 self.fix.write(last=index == len(jobs) - 1)
 
-    def _compared(self, compared: SampleSets) -> Iterator[Finding | ShardReport | Difference]:
+    def _compared(self, compared: SampleSets | Leaks) -> Iterator[Finding | ShardReport | Difference]:
+        """Yield the findings of each shard of both sets and a report after them; then what the comparison finds."""
         reports: tuple[list[ShardReport], list[ShardReport]] = ([], [])
-        sets = [list(enumerate(map(self.run.sent, locations))) for locations in (self.locations, self._others)]
-        jobs = [job for jobs in sets for job in jobs]
-        results = self.run.in_order(
-            partial(_check_one, self._checks), jobs, self.options.processes, self._checks.tmpdir
-        )
-        for number, ((index, _), items) in enumerate(zip(jobs, results, strict=True)):
-            side = int(number >= len(sets[0]))
-            for item in items:
-                if isinstance(item, Finding):
-                    yield item
-                elif isinstance(item, ShardReport):
-                    reports[side].append(item)
-                    yield item
-                elif not isinstance(item, Rejected):
-                    compared.add(side, index, item)
-        if all(report.readable for report in self.report.shards):
+        for side, index, item in self._of_both_sets():
+            if isinstance(item, Finding):
+                yield item
+            elif isinstance(item, ShardReport):
+                reports[side].append(item)
+                yield item
+            elif not isinstance(item, Rejected):
+                compared.add(side, index, item)
+        if isinstance(compared, Leaks):
+            yield from compared.findings(*reports)
+        elif all(report.readable for report in self.report.shards):
             self.report.same = None if self.failed else compared.same  # after damage there is no verdict
             if isinstance(compared, Sameness):
                 yield from compared.findings(*reports)
@@ -467,6 +331,17 @@ class ShardsCheck:
                 differences = compared.differences(*reports)
                 inputs = [*self.locations, *self._others]
                 yield from differences if self._table is None else written(differences, self._table, inputs)
+
+    def _of_both_sets(self) -> Iterator[tuple[int, int, Item]]:
+        """Yield items with the number of the set, 0 or 1, and of the shard in it."""
+        run, value, tmpdir = self.run, self.options.compared, self._checks.tmpdir
+        work = partial(_check_one, self._checks) if value is None else partial(read_values, value, tmpdir)
+        sets = [list(enumerate(map(run.sent, locations))) for locations in (self.locations, self._others)]
+        jobs = [job for jobs in sets for job in jobs]
+        results = run.in_order(work, jobs, self.options.processes, tmpdir)
+        for number, ((index, _), items) in enumerate(zip(jobs, results, strict=True)):
+            for item in items:
+                yield int(number >= len(sets[0])), index, item
 
 
 def _check_one(checks: OptionalChecks, job: tuple[int, Location]) -> Iterator[Item]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from tarkit.errors import respell
-from tarkit.problems import PROBLEMS, ProblemKind
+from tarkit.errors import Problem, respell
+from tarkit.problems import PROBLEMS, Action, Policy, ProblemKind
 from tarkit.sizes import plural
 
 Level = Literal["error", "note"]
@@ -51,6 +52,20 @@ FINDINGS: dict[str, ProblemKind] = {
     "missing-sample": ProblemKind("error", "a sample of --against or --same-as is missing", "", ""),
     "extra-sample": ProblemKind("error", "a sample is not one of --against or --same-as", "", ""),
     "changed-sample": ProblemKind("error", "a sample has other contents than in --same-as", "", ""),
+    "leak": ProblemKind(
+        "error",
+        "a sample has the value of --by that a sample of --leak has: the same content, or a picture that looks alike",
+        "",
+        "",
+        "leave such samples out of one set: --json names both of each pair, tarkit cat --exclude-keys-from takes keys",
+    ),
+    "duplicate-sample": ProblemKind(
+        "error",
+        "a sample has the value of --by that an earlier one has, where --unique is asked for",
+        "",
+        "",
+        "leave such samples out: --json names both of each pair, tarkit cat --exclude-keys-from takes keys",
+    ),
     "missing-shard": ProblemKind("error", "the --manifest lists a shard that does not exist", "", "", "fetch it again"),
     "extra-shard": ProblemKind("error", "the --manifest does not list a shard", "", ""),
     "changed-shard": ProblemKind(
@@ -84,10 +99,24 @@ _REPAIRS = {
 }
 
 
+class OtherSample(NamedTuple):
+    """The other sample of a finding about two: `bits` is the number of bits in which their hashes differ."""
+
+    shard: str
+    offset: int | None
+    key: bytes
+    bits: int
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The sample as JSON."""
+        return {**self._asdict(), "key": os.fsdecode(self.key)}
+
+
 class Finding(NamedTuple):
     """One problem: the shard, the offset in its archive, the key, and `detail`, the text of the message.
 
-    `concerned` is the number of samples, or entries, that it is about.
+    `concerned` is the number of samples, or entries, that it is about; `other` another sample that it is about.
     """
 
     name: str
@@ -98,6 +127,7 @@ class Finding(NamedTuple):
     level: Level = "error"
     repair: str | None = None
     concerned: int = 1
+    other: OtherSample | None = None
 
     @property
     def line(self) -> str:
@@ -123,7 +153,32 @@ class Finding(NamedTuple):
             "key": None if self.key is None else os.fsdecode(self.key),
             "detail": self.detail,
             "repair": self.hint,
+            **({} if self.other is None else {"other": self.other.record}),
         }
+
+
+class FindingPolicy(Policy):
+    """Takes the problems of samples of an input as findings, and leaves these samples out.
+
+    With `located` offsets are those in the input; else it is a view, which has the places of samples in archives.
+    """
+
+    def __init__(self, shard: str, located: bool = True) -> None:
+        super().__init__()
+        self.findings: list[Finding] = []
+        self._shard, self._located = shard, located
+
+    def apply(self, problem: Problem) -> Action:
+        """Add a finding."""
+        offset, detail = problem.offset, problem.detail or ""
+        if not self._located:
+            place = problem.archive if offset is None else f"{problem.archive} at {offset}"
+            row = re.match(rf"(row [0-9]+) of {re.escape(self._shard)}: ", detail)
+            detail = f"{place}: {detail}" if row is None else f"{row[1]}, {place}: {detail[row.end() :]}"
+            offset = None
+        level: Level = "note" if PROBLEMS[problem.name].default == "note" else "error"
+        self.findings.append(Finding(problem.name, self._shard, offset, None, detail, level, problem.hint))
+        return "drop"
 
 
 @dataclass

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from tarkit.checking.decode import ContentCheck
 from tarkit.checking.digest import ContentHash
 from tarkit.checking.fieldsets import FieldSets
-from tarkit.checking.findings import Finding, ShardReport
+from tarkit.checking.findings import Finding, FindingPolicy, ShardReport
 from tarkit.checking.shard import BATCH, CheckedSample, Item, OptionalChecks, check_archive, rejected
-from tarkit.errors import MissingLibrary, Problem, TarkitError, show
+from tarkit.errors import MissingLibrary, TarkitError, show
 from tarkit.pipeline.view_reader import ViewReader
-from tarkit.problems import Action, Policy
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.sample import KEYLESS, TarSample, key_of, singly
 from tarkit.streams.location import Location, is_view
@@ -30,26 +28,9 @@ def check_shard(location: Location, index: int, checks: OptionalChecks) -> Itera
     return check_view(location, checks) if is_view(location) else check_archive(location, index, checks)
 
 
-class _Findings(Policy):
-    """Takes the problems of rows as findings in the view, and leaves these samples out."""
-
-    def __init__(self, view: str) -> None:
-        super().__init__()
-        self.findings: list[Finding] = []
-        self._view = view
-
-    def apply(self, problem: Problem) -> Action:
-        detail, place = problem.detail or "", problem.archive
-        place = place if problem.offset is None else f"{place} at {problem.offset}"
-        row = re.match(rf"(row [0-9]+) of {re.escape(self._view)}: ", detail)
-        words = f"{place}: {detail}" if row is None else f"{row[1]}, {place}: {detail[row.end() :]}"
-        self.findings.append(Finding(problem.name, self._view, None, None, words, "error", problem.hint))
-        return "drop"
-
-
 def check_view(location: Location, checks: OptionalChecks) -> Iterator[Item]:
     """Yield the findings in the rows of a view, by the headers of its archives; the report last."""
-    policy = _Findings(location.name)
+    policy = FindingPolicy(location.name, located=False)
     check = ViewCheck(location, checks)
     try:
         view = ViewReader(location, InputReader((location,), policy, checks.tmpdir, contents=check.reads_contents))

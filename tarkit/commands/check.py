@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 import click
 
 from tarkit.checking.across import places, read_manifest
-from tarkit.checking.check import CheckOptions, ShardsCheck
+from tarkit.checking.check import ShardsCheck
 from tarkit.checking.compare import SampleSets
 from tarkit.checking.diff import Diff, Difference
 from tarkit.checking.findings import Finding
+from tarkit.checking.leaks import Leaks
+from tarkit.checking.options import CheckOptions
 from tarkit.cli import options as shared
 from tarkit.cli.check_findings import Form, Printer
 from tarkit.cli.cluster import on_cluster
@@ -27,6 +29,8 @@ EXAMPLES = (
     "tarkit check shards/ --fix clean/ --rejects left-out.tar",
     "tarkit check shards/ --decode 'jpg json' --rejects bad.tar -p 8",
     "tarkit check raw.tar --same-as 'shuffled-*.tar'",
+    "tarkit check 'train-*.tar' --leak 'val-*.tar' --by phash.jpg -p 8",
+    "tarkit check shards/ --unique --by sha256.jpg",
     "tarkit check old/ --diff new/ --by content -o diff.csv",
     "tarkit check shards/ --list-bad -0 | xargs -0 ls -l",
 )
@@ -40,7 +44,7 @@ COST = (
 
 
 class CheckCommand(MappedCommand):
-    """A command whose options --same-as and --diff take all words up to the next option."""
+    """A command whose options --same-as, --diff and --leak take all words up to the next option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Repeat such an option before each of its words."""
@@ -51,7 +55,7 @@ class CheckCommand(MappedCommand):
                 if words[-1] != other:
                     words.append(other)
             else:
-                other = name if (name := word.partition("=")[0]) in ("--same-as", "--diff") else ""
+                other = name if (name := word.partition("=")[0]) in ("--same-as", "--diff", "--leak") else ""
             words.append(word)
         return super().parse_args(ctx, words)
 
@@ -71,7 +75,7 @@ def check(
 ) -> None:
     """Find what is wrong with shards, and write a clean copy.
 
-    All words after --same-as or --diff, up to the next option, are the other set.
+    All words after --same-as, --diff or --leak, up to the next option, are the other set.
 
     Each problem is a line that ends in its name, such as [bad-header]; each shard gets a verdict, ok or bad. Notes are
     not problems: entries without a key, fields that differ between samples, odd names. With -q neither notes nor the
@@ -93,6 +97,11 @@ def check(
     status 1, if a shard of either set cannot be read or is damaged; --allow PROBLEM compares the samples of a damaged
     shard.
 
+    --leak reports each sample of this set whose value --by is that of a sample of OTHER, also under another key, and
+    --unique with --by each sample whose value an earlier one has. phash.FIELD:BITS finds all pairs of pictures whose
+    hashes differ in at most BITS bits. With --json such a problem names the other sample (other: shard, offset, key,
+    bits). A sample without the value is a problem: --allow missing-field, --allow bad-field.
+
     --fix gathers scattered samples, renames samples with duplicate keys to KEY~2, KEY~3, drops entries without a key,
     and leaves out samples that touch damage; the sums that it prints account for every entry. With one OUT, or
     --unique, keys are unique in all copies.
@@ -104,7 +113,7 @@ def check(
         message = "--fix OUT reads one input after the other: it cannot be used with --dask"
         raise Usage(message, "--fix 'out/{stem}.tar' can")
     locations = shared.in_format(_locations(run, words, files_from, null, chosen.manifest), source_format)
-    others, other_words = None, chosen.same_as or chosen.diff or ()
+    others, other_words = None, chosen.same_as or chosen.diff or chosen.leak or ()
     if other_words:
         others = shared.in_format(expand_inputs(other_words, missing=True), source_format)
     run.refuse([*locations, *(others or [])], chosen.rejects, chosen.output)
@@ -124,7 +133,7 @@ def check(
             printer.rest()
             printer.close()
             raise
-        if checked.compared is None:
+        if checked.compared is None or isinstance(checked.compared, Leaks):
             passed = _print_verdicts(run, checked, printer)
         elif isinstance(checked.compared, Diff):
             passed = _print_differences(run, checked, checked.compared, printer)
@@ -168,6 +177,8 @@ def _print_verdicts(run: ConsoleRun, checked: ShardsCheck, printer: Printer) -> 
         run.facts["decoded"] = decoded
         if printer.form == "text" and not run.quiet:
             printer.line("decoded: " + (", ".join(f"{count} {name}" for name, count in decoded.items()) or "nothing"))
+    if isinstance(checked.compared, Leaks):
+        printer.say([str(checked.compared)], checked.compared.record)
     bad = run.facts["bad"] = sum(shard.bad for shard in shards)
     if printer.form == "json":
         counts = {"shards": run.shards, "bad": bad, "samples": run.samples, "found": dict(run.policy.counts)}

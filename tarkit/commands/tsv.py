@@ -56,13 +56,13 @@ def tsv(
     """Write a table with a row for each sample; also named table.
 
     A column is a field (cls), a path into a field of JSON (json.label, json.items.0), size, size.FIELD in bytes,
-    width.FIELD and height.FIELD of a picture, duration.FIELD of a sound in seconds, lines.FIELD of a text,
-    sha256.FIELD, phash.FIELD, ok.FIELD (whether it is whole), shard, offset (of the sample in its archive),
+    width.FIELD and height.FIELD of a picture, sha256.FIELD, phash.FIELD, shard, offset (of the sample in its archive),
     offset.FIELD (of the content) or header.FIELD (offset of its first header). a;b is the first that a sample has,
     new:a names a column. * is all fields of the first sample; another field of a later one is an error.
 
     \f
-    A field of the very name of a column comes first.
+    A field of the very name of a column comes first. duration.FIELD is the length of a sound in seconds, lines.FIELD
+    that of a text, ok.FIELD whether the content is whole.
 
     In Parquet, and with --locate, columns say where each sample lies: a table that pandas or DuckDB has edited is a
     view, which every command reads as it reads archives.

@@ -21,6 +21,11 @@ _DECODED = 72, 64  # the minimum size of a picture that is decoded at reduced si
 _STEPS = 16  # of a grey value
 
 
+def load() -> None:
+    """Import Pillow. Raises MissingLibrary if it is not installed."""
+    media_library("PIL.Image", "pictures")
+
+
 def difference_hash(data: bytes) -> int:
     """Return the difference hash of a picture, an integer of 64 bits.
 

@@ -56,6 +56,8 @@ data.check(target='torch') -> Usage: target='torch'
 check('a.tar', rejects='r.tar') -> Usage: rejects requires fix
 check('a.tar', fix='f.tar', processes=2) -> Usage: fix cannot be
 check('a.tar', same_as='a.tar', unique=True) -> Usage: same_as
+check('a.tar', leak='cut.tar') -> Usage: leak requires by | sha256.jpg
+check('a.tar', unique=True, by='sha256.x:1') -> Usage: by='sha256.x:1': sha256 has no distance
 data.write('x-%06d.tar') -> Usage: %06d numbers a series of files
 TarWriter('x-{00..10}.tar') -> Usage: numbers a series
 data.table('x-%06d.csv') -> Usage: numbers a series

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tarkit
-from tarkit.checking.check import CheckOptions
+from tarkit.checking.options import CheckOptions
 from tarkit.display.inspect import StatsOptions
 from tarkit.errors import Usage
 from tarkit.export.table import TableOptions

@@ -73,6 +73,7 @@ def prepare(archive: Archive) -> None:
         ("get -f png x.tar --json", "get --json", "", 0),
         ("check x.tar cut.tar --json --fix fixed/", "check --json", "fix fix-summary problem shard summary", 1),
         ("check x.tar --same-as y.tar --json", "check --json", "problem set summary", 1),
+        ("check x.tar --leak y.tar --by txt --json", "check --json", "compared problem shard summary", 1),
         ("index x.tar y.tar --format dali,wids --json", "index --json", "index summary", 0),
         ("index x.tar --format tsv --verify --json", "index --json", "fault summary", 1),
         ("each a b --json -- sh -c", "each --json", "job summary", 1),

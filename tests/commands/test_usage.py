@@ -211,6 +211,15 @@ check in.tar --fix o.tar --rejects in.tar -> in.tar is both input and output
 check in.tar --fix o.tar --rejects o.tar -> o.tar is the clean copy, and the file of rejects too
 check in.tar --same-as in.tar --unique -> --same-as cannot be used with --unique
 check in.tar --same-as in.tar --fix o.tar -> --same-as cannot be used with --fix
+check in.tar --same-as in.tar --leak in.tar --by txt -> --same-as cannot be used with --leak
+check in.tar --leak in.tar -> --leak requires --by | sha256.jpg is the content of a field...
+check in.tar --by txt -> --by requires --leak, --unique or --diff
+check in.tar --diff x.tar --by txt -> --by txt: --diff matches samples by key or content
+check in.tar --leak in.tar --by txt -> --leak names in.tar, which is an input too | within one set: --unique --by txt
+check in.tar --leak x.tar --by sha256.jpg:3 -> --by 'sha256.jpg:3': sha256 has no distance | ...
+check in.tar --leak x.tar --by phash.jpg:17 -> --by 'phash.jpg:17': a distance is a number of bits from 0 to 16
+check in.tar --leak x.tar --by txt --unique -> --leak cannot be used with --unique
+check in.tar --unique --by txt --fix o.tar -> --by cannot be used with --fix
 check in.tar - --same-as - -> stdin is named more than once
 check in.tar --target none ->
     check: --target none: it is one of webdataset, hf, dali, energon,...

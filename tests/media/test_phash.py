@@ -13,6 +13,7 @@ from tests._tools import each_row
 from tests.conftest import Archive, Run
 
 Image = pytest.importorskip("PIL.Image")
+ImageOps = pytest.importorskip("PIL.ImageOps")
 
 from tarkit.media.coding_pictures import MODES  # noqa: E402
 from tarkit.media.phash import difference_hash  # noqa: E402
@@ -25,6 +26,7 @@ def landscape(seed: int, size: tuple[int, int] = (320, 300)) -> Any:
     for cells in (3, 6, 12, 48):
         noise = Image.frombytes("L", (cells, cells), rng.randbytes(cells * cells)).resize(size, Image.BICUBIC)
         picture = Image.blend(picture, noise, 0.6 if cells == 3 else 0.3)
+    picture = ImageOps.autocontrast(picture)
     return Image.merge("RGB", [picture, picture.point(lambda value: 255 - value // 2), picture])
 
 
