@@ -24,11 +24,13 @@ from tarkit.streams.sink import open_sink
 EXAMPLES = (
     "tarkit index shards/ --format dali",
     "tarkit index 'train-{000..099}.tar' --format wids,webshart -p 4",
+    "tarkit index shards/ --format view -o train.view.parquet",
     "tarkit index shards/ --format dali --verify",
 )
 COST = (
-    "One pass over the headers, for all formats together; contents are not read, but for --md5. Memory does not grow "
-    "with the shard, but with the index for --verify and for parquet; indexes over 1 MiB take temporary space."
+    "One pass over the headers, for all formats together but view, which takes another; contents are not read, but for "
+    "--md5. Memory does not grow with the shard, but with the index for --verify and for parquet; indexes over 1 MiB "
+    "take temporary space."
 )
 
 
@@ -46,9 +48,9 @@ def index(
     """Write index files that other tools read.
 
     dali, energon, webshart and wids are the indexes of the programs of these names. For X.tar: dali X.idx, energon
-    X.tar.idx, webshart X.json, tsv X.index.tsv, parquet X.index.parquet; wids has one shardindex.json for all shards.
-    The tables, tsv and parquet, have a row for each field: its key, name, offset, size, and the offset of its first
-    header.
+    X.tar.idx, webshart X.json, tsv X.index.tsv, parquet X.index.parquet; one for all shards: wids shardindex.json, view
+    all.view.parquet, which is an input of all commands. tsv and parquet have a row for each field, a view for each
+    sample.
 
     Regular files with a key are listed. An existing index is replaced, another file of that name is not. Shards must be
     plain archives. --verify ends with status 1 when it finds a fault, each on a line of stdout.

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from tarkit.arguments import split_names
 from tarkit.errors import TarkitError, Unsupported, Usage, spell
-from tarkit.indexing import wids
+from tarkit.indexing import view, wids
 from tarkit.indexing.files import IndexFile
-from tarkit.indexing.formats import FORMATS, LAYOUTS, InvalidIndex, index_path
+from tarkit.indexing.formats import FORMATS as OF_ONE
+from tarkit.indexing.formats import LAYOUTS, InvalidIndex, index_path
 from tarkit.indexing.scan import Scanned, fill_indexes, open_shard
 from tarkit.indexing.verify import faults
 from tarkit.options import Options, row
@@ -33,6 +34,10 @@ from tarkit.streams.text import sum_file
 
 if TYPE_CHECKING:
     from tarkit.pipeline.chain import Input
+
+
+FORMATS = (*OF_ONE, "view")
+"""All formats; wids and view are of all shards."""
 
 
 def index(
@@ -55,7 +60,7 @@ def index(
     Args:
         inputs: plain archives, as for `tarkit.open`; so are allow, skip, on_problem, tmpdir and
             storage_options.
-        format: dali, energon, webshart, tsv, parquet, wids; or several.
+        format: dali, energon, webshart, tsv, parquet, wids, view; or several.
         output: the one index, or a directory for all; without it they go beside the shards.
         md5: whether a wids index has the MD5 sums of the shards.
         force: whether files of these names that are no such indexes are replaced.
@@ -142,7 +147,7 @@ class IndexOptions(Options):
         split=True,
         parse=split_names,
         metavar="FORMAT",
-        help=f"Formats: {', '.join(FORMATS)}.",
+        help=f"{', '.join(FORMATS)}.",
     )
     verify: bool = row("Index", "--verify", default=False, help="Write nothing: compare indexes with their shards.")
     md5: bool = row("Index", "--md5", default=False, help="Add the MD5 of each shard to a wids index.")
@@ -154,6 +159,8 @@ class IndexOptions(Options):
         for name in self.formats:
             if name not in FORMATS:
                 raise Usage(f"{spell('format')} {name}: no such format", " ".join(FORMATS))
+        if self.verify and "view" in self.formats:
+            raise Usage("a view is compared with its archives by tarkit check NAME.view.parquet")
         if self.md5 and "wids" not in self.formats:
             raise Usage(f"{spell('md5')} requires {spell('format', 'wids')}")
 
@@ -166,6 +173,7 @@ class ShardIndexes:
         self.formats = options.formats
         self._output = None if options.output is None else os.fspath(options.output)
         self._storage = locations[0].options
+        self._view: IndexFile | None = None
 
     def write(self, written: Callable[[IndexFile, str, int], None] = lambda file, shard, samples: None) -> list[str]:
         """Write the indexes of all shards; return their names.
@@ -198,6 +206,12 @@ class ShardIndexes:
                 sink.write(wids.encode_wids(shards))
             run.note(f"{table.name}: the wids index, shards: {len(shards)}")
             written(table, "", run.samples)
+        if self._view:
+            one = Run(run.policy, run.tmpdir) if tasks else run  # which has counted the samples
+            view.write_view(self._view, self.locations, one, self.options.fsync)
+            run.note(f"{self._view.name}: the view, samples: {one.samples}")
+            written(self._view, "", one.samples)
+            files.append(self._view)
         run.facts["indexes"] = len(files)
         return [file.path for file in files]
 
@@ -275,8 +289,13 @@ class ShardIndexes:
         for location in self.locations:
             if location.kind != "url":  # later: a library may start threads, after which no process is forked
                 open_shard(location).close()
-        formats = [name for name in self.formats if name != "wids"]
-        directory, single = self._place(len(formats) * len(self.locations) + ("wids" in self.formats))
+        formats = [name for name in self.formats if name not in ("wids", "view")]
+        listed = ("wids" in self.formats) + ("view" in self.formats)
+        directory, single = self._place(len(formats) * len(self.locations) + listed)
+        if "view" in self.formats:
+            self._view = self._find_view(directory, single)
+            if len(self.formats) == 1:
+                return [], None
         if single is not None and formats and formats[0] in ("energon", "parquet"):
             Output(single, None).refuse_terminal(f"an index for {formats[0]}")
         tasks = []
@@ -299,6 +318,16 @@ class ShardIndexes:
             hint = f"say where their list goes: {spell('output', wids.NAME)}"
             raise Usage("the shards are in several directories", hint)
         return tasks, IndexFile.at("wids", path, self._storage)
+
+    def _find_view(self, directory: str | None, single: Location | None) -> IndexFile:
+        """Return the view of all shards; raise TarkitError for a file that it may not replace."""
+        if single is not None:
+            file = IndexFile("view", single.text, single.kind, self._storage)
+        else:
+            path = view.view_path([location.text for location in self.locations], directory)
+            file = IndexFile.at("view", path, self._storage)
+        view.check_view(file, self.options.force)
+        return file
 
     def _place(self, count: int) -> tuple[str | None, Location | None]:
         """Return the directory of all indexes, if there is one, or the output of the only one.

@@ -518,6 +518,26 @@ def test_types_of_values(run: Run, make: Callable[[], str], name: str) -> None:
         assert ran.stdout.decode().splitlines()[1:] == [f"a{n}\t{shown}" for n in range(4)]
 
 
+def test_index(run: Run, make: Callable[[], str]) -> None:
+    """index --format view writes the rows of cat, one view for all shards; another file is not replaced."""
+    make()
+    run("cat", "data/a.tar", "data/b.tar", "-o", "data/cat.parquet")
+    ran = run("index", "data/a.tar", "data/b.tar", "--format", "view", "--json")
+    assert b'"samples": 9' in ran.stdout.splitlines()[-1]
+    assert rows("data/all.view.parquet") == rows("data/cat.parquet")
+    run("index", "data", "--format", "dali,view", "-o", "data/")  # a view is no shard
+    assert rows("data/all.view.parquet") == rows("data/cat.parquet")
+    assert tarkit.index(["data/a.tar", "data/b.tar"], "view", "x.view.parquet") == ["x.view.parquet"]
+    assert rows("x.view.parquet") == rows("v.parquet")
+    Path("x.view.parquet").write_text("my own notes")
+    message = "x.view.parquet: the file exists and is not a view"
+    assert message in run("index", "data", "--format", "view", "-o", "x.view.parquet", exit=1).stderr
+    run("index", "data", "--format", "view", "-o", "x.view.parquet", "--force")
+    assert rows("x.view.parquet") == rows("v.parquet")
+    assert "ends in .parquet" in run("index", "data", "--format", "view", "-o", "x.tsv", exit=2).stderr
+    assert "tarkit check" in run("index", "data", "--format", "view", "--verify", exit=2).stderr
+
+
 def test_text_that_is_none(run: Run, make: Callable[[], str]) -> None:
     """Bytes that are not UTF-8 are no value."""
     table = parquet.read_table(make())
