@@ -147,7 +147,7 @@ class IndexOptions(Options):
         split=True,
         parse=split_names,
         metavar="FORMAT",
-        help=f"{', '.join(FORMATS)}.",
+        help=f"As {', '.join(FORMATS)}.",
     )
     verify: bool = row("Index", "--verify", default=False, help="Write nothing: compare indexes with their shards.")
     md5: bool = row("Index", "--md5", default=False, help="Add the MD5 of each shard to a wids index.")
