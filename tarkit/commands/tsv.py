@@ -21,9 +21,8 @@ from tarkit.streams.location import Location
 EXAMPLES = (
     "tarkit tsv 'train-{000..099}.tar' -f 'cls json.label size.jpg' -o t.tsv",
     "tarkit tsv a.tar -f 'offset.jpg size.jpg width.jpg height.jpg' -o jpg.csv",
-    "tarkit tsv a.tar -f json.score --where 'json.score > 0.5' --format jsonl",
     "tarkit tsv a.tar -f 'image:jpg,png label:cls' -o hf.parquet",
-    "tarkit table 'train-*.tar' -f 'cls json.score' -o train.view.parquet",
+    "tarkit table 'train-*.tar' -f 'cls json.score' -o t.view.parquet",
     "tarkit tsv a.tar -f 'cls txt' | tarkit create --format tsv - -o b.tar",
 )
 COST = (
