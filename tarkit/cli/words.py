@@ -83,7 +83,11 @@ check x.tar --fix clean.tar  # a clean copy
 check x.tar --unique  # keys that occur twice
     uniq unique dedup dedupe deduplicate duplicates
 check x.tar --same-as y.tar  # are the samples the same?
-    diff cmp compare equal same
+    equal same
+check x.tar --diff y.tar  # which samples differ?
+    diff cmp compare delta
+check x.tar --decode all  # which pictures, sounds, JSON .. are broken?
+    decode broken corrupt corrupted
 index x.tar --format wids  # dali, energon, webshart, tsv and parquet too
     reindex wids widsindex wds2idx idx
 completion bash  # also zsh and fish

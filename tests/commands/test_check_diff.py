@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
+import marshal
 import os
 import random
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 import tarkit
 from tarkit.checking import diff
+from tarkit.checking.findings import ShardReport
 from tarkit.spill import multimap
 from tests._tools import each_row
 from tests.commands.test_check import Rows, objects, rows
@@ -221,3 +224,23 @@ def test_an_output_that_is_an_input(run: Run, archive: Archive, here: Path) -> N
         assert "both input and output" in run("check", *words, "-o", name, stdin=b"", exit=2).stderr
     assert (here / name).read_bytes() == before
     assert os.listdir(here) == [name]
+
+
+def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four times as many samples take the same memory."""
+    limits = {(multimap, "HELD"): 1 << 16, (multimap, "FEW"): 1 << 14, (diff, "_HELD"): 1 << 18, (diff, "WINDOW"): 500}
+    for (module, name), value in limits.items():
+        monkeypatch.setattr(module, name, value)
+    contents = marshal.dumps([(b"x", bytes(16))])
+    peaks = []
+    for count in (3000, 12_000):
+        reports = [ShardReport("a")], [ShardReport("b")]
+        tracemalloc.start()
+        compared = diff.Diff(None, ("a", "b"))
+        for side in (0, 1):
+            for number in range(count):
+                compared.add(side, 0, [(b"%d" % (number if side else count - number), number, contents)])
+        assert sum(1 for _ in compared.differences(*reports)) == count
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]
