@@ -297,12 +297,16 @@ class Chain:
         # parts of samples may come to the first step that orders or counts them, if it joins them
         inputs.gather = next((step.scope for step in steps if step.scope != "sample" or step.opaque), None) == "parts"
         inputs.stream, inputs.reordered, inputs.field = False, False, None
-        for number, step in enumerate(steps):
-            step.prepare(inputs, steps[:number], run)
         flow = Flow(run, inputs, keys_may_repeat=self._origin.keys_may_repeat)
         flow.at_end.append(inputs.unchanged)
         with ExitStack() as stack:
             stack.push(flow)  # processes of the first steps end with an error of a later one
+            if any(map(is_view, self.locations)):
+                from tarkit.pipeline.view_rows import shared_views
+
+                flow.stack.enter_context(shared_views(self.locations))
+            for number, step in enumerate(steps):
+                step.prepare(inputs, steps[:number], run)
             batches = self._apply_steps(flow, spool)
             stack.pop_all()
         return batches, flow

@@ -13,7 +13,7 @@ from tarkit.errors import MissingFile, Problem, TarkitError, Unsupported, show
 from tarkit.pipeline.origins import is_object
 from tarkit.pipeline.places import SHORT, SHORT_LIMIT, Place
 from tarkit.pipeline.ranges import RangeList
-from tarkit.pipeline.view_rows import Rows, StoredRow, ViewFile, locate_archive
+from tarkit.pipeline.view_rows import Rows, StoredRow, locate_archive, view_file
 from tarkit.samples.checks import EntryChecks, describe_link
 from tarkit.samples.dataset import SMALL, InputReader, open_source
 from tarkit.samples.fields import parse_fields, with_names
@@ -50,7 +50,8 @@ class ViewReader:
         self.name = location.name
         self.dropped = 0
         self._inputs = inputs
-        self._file = ViewFile(location)
+        self._file = view_file(location, take=True)
+        self._file.store_in(inputs.tmpdir)
         self.shards = {shard: self._locate(location, shard) for shard in self._file.shards()}
         self._ranges = RangeList(inputs.tmpdir)
         self._sources: dict[str, WindowSource] = {}

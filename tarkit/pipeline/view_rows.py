@@ -16,20 +16,26 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from tarkit.errors import TarkitError, Unsupported, Usage, printable, show
+from tarkit.pipeline.origins import is_object
 from tarkit.samples.dataset import open_source
 from tarkit.samples.sample import ABSENT
 from tarkit.stores.schemes import find_scheme, is_socket, public_name, scheme_of
 from tarkit.streams.location import Location, is_view
 from tarkit.streams.source import WindowSource
-from tarkit.tables.parquet import SourceFile, load_pyarrow, parquet_errors, plain_values
+from tarkit.tables.parquet import SourceFile, load_pyarrow, parquet_errors
+from tarkit.tables.stored_columns import StoredColumns
 
 INTO = "__into__"
 """The column of a view of `split` that has the shard of each sample: a value, as any other column."""
+
+if TYPE_CHECKING:
+    from tarkit.streams.prefetch import Part
 
 KEY, SHARD, START, STOP, MORE, FIELDS = "__key__", "__shard__", "__start__", "__stop__", "__more__", "__fields__"
 REQUIRED = (KEY, SHARD, START, STOP)
@@ -37,7 +43,6 @@ PLACES = (*REQUIRED, MORE, FIELDS)
 """The columns that say where a sample lies; all others are values."""
 
 ROWS = 8192  # that are read together
-WINDOW = 1024  # values of a column that are converted together
 
 
 class MoreRange(NamedTuple):
@@ -57,34 +62,24 @@ def ranges_type(arrow: Any) -> Any:
 class RowGroup:
     """The values of some rows of a view; a column is read when a value of it is asked for."""
 
-    def __init__(self, file: Any, number: int, columns: frozenset[str], name: str) -> None:
+    def __init__(self, stored: StoredColumns, number: int, columns: frozenset[str], name: str) -> None:
         self.name = name
-        self._file = file
-        self._number = number
         self.columns = columns
-        self._read: dict[str, Any] = {}
-        self._windows: dict[str, tuple[int, list[Any]]] = {}
+        self._stored = stored
+        self._number = number
 
     def value(self, column: str, row: int) -> Any:
         """Return the value of a column in a row, as Python has it; ABSENT if there is no such column."""
         if column not in self.columns:
             return ABSENT
-        at, values = self._windows.get(column, (0, []))
-        if not at <= row < at + len(values):
-            at = row - row % WINDOW
-            try:
-                values = plain_values(self.column(column).slice(at, WINDOW))
-            except (ValueError, OverflowError) as error:  # of Arrow, and of text that is not UTF-8
-                raise TarkitError(f"{self.name}: the column {show(column)} has no values for tarkit: {error}") from None
-            self._windows[column] = at, values
-        return values[row - at]
+        try:
+            return self._stored.value(self._number, column, row)
+        except (ValueError, OverflowError) as error:  # of Arrow, and of text that is not UTF-8
+            raise TarkitError(f"{self.name}: the column {show(column)} has no values for tarkit: {error}") from None
 
     def column(self, column: str) -> Any:
         """Return a column as an array of Arrow."""
-        if column not in self._read:
-            table = self._file.read_row_group(self._number, columns=[column], use_threads=False)
-            self._read[column] = table.column(column)  # there may be others, such as `a.b` with `a` that has a `b`
-        return self._read[column]
+        return self._stored.column(self._number, column)
 
 
 class StoredRow(NamedTuple):
@@ -182,12 +177,8 @@ def with_archives(locations: Sequence[Location]) -> list[Location]:
     """Return inputs, each view with the archives that it names."""
     result = list(locations)
     for location in filter(is_view, locations):
-        try:
-            file = ViewFile(location)
-        except NotView:
-            continue
-        result += [locate_archive(location, shard)[0] for shard in file.shards()]
-        file.close()
+        with suppress(NotView):
+            result += [locate_archive(location, shard)[0] for shard in view_file(location).shards()]
     return result
 
 
@@ -224,6 +215,7 @@ class ViewFile:
     """
 
     def __init__(self, location: Location) -> None:
+        """Use `view_file`."""
         self._arrow, parquet = load_pyarrow(f"{location.name}: a view")
         source = open_source(location, table=True)
         if not isinstance(source, WindowSource):
@@ -240,6 +232,12 @@ class ViewFile:
         self.count: int = self._file.metadata.num_rows
         self.values: tuple[str, ...] = tuple(name for name in schema.names if name not in PLACES)
         self.schema = schema
+        self._stored = StoredColumns(self._file)
+        self._shards: list[str] | None = None
+
+    def store_in(self, tmpdir: str | None) -> None:
+        """Set the directory of temporary files for values."""
+        self._stored.tmpdir = tmpdir
 
     def _check(self, schema: Any) -> None:
         missing = [name for name in REQUIRED if name not in schema.names]
@@ -276,12 +274,17 @@ class ViewFile:
 
     def shards(self) -> list[str]:
         """Return the shards that rows name, in the order in which they come first."""
+        if self._shards is None:
+            self._shards = self._read_shards()
+        return self._shards
+
+    def _read_shards(self) -> list[str]:
         names: dict[str, None] = {}
         try:
-            for batch in self._file.iter_batches(1 << 16, columns=[SHARD], use_threads=False):
+            for batch in self._batches([SHARD], 1 << 16):
                 names |= dict.fromkeys(batch.column(0).unique().to_pylist())
             if MORE in self._places:
-                for batch in self._file.iter_batches(ROWS, columns=[MORE], use_threads=False):
+                for batch in self._batches([MORE]):
                     for ranges in filter(None, batch.column(0).to_pylist()):
                         names |= dict.fromkeys(item and item["shard"] for item in ranges)
         except (self._arrow.ArrowException, UnicodeDecodeError) as error:
@@ -289,6 +292,36 @@ class ViewFile:
         if None in names:
             raise TarkitError(f"{self.name}: the name of an archive is null in a row")
         return list(names)
+
+    def _batches(self, columns: Sequence[str], rows: int = ROWS) -> Iterator[Any]:
+        """Yield columns of all rows, as record batches."""
+        for number in self._groups(columns):
+            yield from self._file.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False)
+
+    def _groups(self, columns: Sequence[str]) -> Iterator[int]:
+        """Return the numbers of the row groups; of an object each once its columns were fetched, many at a time."""
+        source, numbers = self.source, range(self._file.num_row_groups)
+        if not is_object(source):
+            return iter(numbers)
+        from tarkit.streams.prefetch import Groups, fetch_ahead
+
+        def size_of(number: int) -> int:
+            return sum(stop - start for start, stop in self._chunks(number, columns))
+
+        def parts_of(group: list[int]) -> Iterator[Part]:
+            wanted = [*columns, *self._stored.used]  # values that were asked for are needed of the next rows too
+            return ((source, *chunk) for number in group for chunk in self._chunks(number, wanted))
+
+        fetched = fetch_ahead(Groups()(numbers, size_of), parts_of)
+        return (number for group in fetched for number in group)
+
+    def _chunks(self, number: int, columns: Sequence[str]) -> Iterator[tuple[int, int]]:
+        """Yield the ranges of columns of a row group in the file."""
+        group = self._file.metadata.row_group(number)
+        for chunk in map(group.column, range(group.num_columns)):
+            if any(chunk.path_in_schema == name or chunk.path_in_schema.startswith(f"{name}.") for name in columns):
+                start = chunk.dictionary_page_offset or chunk.data_page_offset
+                yield start, start + chunk.total_compressed_size
 
     def runs(self, column: str) -> Iterator[str]:
         """Yield the text of a column, of equal values in a row perhaps one.
@@ -303,7 +336,7 @@ class ViewFile:
         if not _is_text(types, kind.value_type if types.is_dictionary(kind) else kind):
             raise Usage(f"{self.name}: the column {show(column)} has names of shards, and so text, not {kind}")
         try:
-            for batch in self._file.iter_batches(ROWS, columns=[column], use_threads=False):
+            for batch in self._batches([column]):
                 encoded = batch.column(0)
                 encoded = encoded if types.is_dictionary(encoded.type) else encoded.dictionary_encode()
                 if encoded.null_count:
@@ -317,8 +350,8 @@ class ViewFile:
         """Yield the rows in order."""
         columns = frozenset(self.values)
         before = 0
-        for number in range(self._file.num_row_groups):
-            group, first = RowGroup(self._file, number, columns, self.name), 0
+        for number in self._groups(self._places):
+            group, first = RowGroup(self._stored, number, columns, self.name), 0
             try:
                 for batch in self._file.iter_batches(
                     ROWS, row_groups=[number], columns=self._places, use_threads=False
@@ -356,6 +389,35 @@ class ViewFile:
             raise TarkitError(f"{self.name}: a range in {MORE} has a null")
         return found
 
-    def close(self) -> None:
-        """Close the file."""
-        self.source.close()
+
+_shared: dict[Location, ViewFile | NotView] = {}
+
+
+@contextmanager
+def shared_views(locations: Sequence[Location]) -> Iterator[None]:
+    """Open the views among inputs, which are the results of `view_file` until they are taken, or the block ends."""
+    opened: dict[Location, ViewFile | NotView] = {}
+    try:
+        for location in filter(is_view, locations):
+            if location not in _shared:
+                try:
+                    opened[location] = _shared[location] = ViewFile(location)
+                except NotView as error:
+                    opened[location] = _shared[location] = error
+        yield
+    finally:
+        for location, file in opened.items():
+            if _shared.get(location) is file:
+                del _shared[location]
+
+
+def view_file(location: Location, take: bool = False) -> ViewFile:
+    """Return the file of a view: the one that is shared, for the last time with `take`, or a new one.
+
+    Raises:
+        TarkitError: as `ViewFile` does.
+    """
+    file = _shared.pop(location, None) if take else _shared.get(location)
+    if isinstance(file, NotView):
+        raise file
+    return file or ViewFile(location)

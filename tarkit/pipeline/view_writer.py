@@ -13,7 +13,7 @@ from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.pipeline.locator import Locator, directory_of
 from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.stages import without_strays
-from tarkit.pipeline.view_rows import FIELDS, INTO, KEY, MORE, SHARD, START, STOP, RowGroup, ViewFile, ranges_type
+from tarkit.pipeline.view_rows import FIELDS, INTO, KEY, MORE, SHARD, START, STOP, RowGroup, ranges_type, view_file
 from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.streams.copy import CHUNK
 from tarkit.streams.location import Location, is_view
@@ -303,7 +303,7 @@ def open_view(output: Output, inputs: Sequence[Location], flow: Flow, into: bool
     if output.codec is not None:
         raise Usage(f"{output.location.name}: a view is not compressed again")
     arrow, _ = load_pyarrow(f"{output.location.name}: a view")
-    schemas = [ViewFile(location).value_schema() for location in inputs if is_view(location)]
+    schemas = [view_file(location).value_schema() for location in inputs if is_view(location)]
     try:
         schema = arrow.unify_schemas(schemas) if schemas else arrow.schema([])
     except arrow.ArrowException as error:

@@ -9,7 +9,7 @@ from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.pipeline.stages import neighbours
 from tarkit.pipeline.steps import Flow, Step
 from tarkit.pipeline.template import ShardTemplate, existing_among
-from tarkit.pipeline.view_rows import ViewFile
+from tarkit.pipeline.view_rows import view_file
 from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.sorting.memory import default_memory
 from tarkit.sorting.sorter import Sorter
@@ -58,13 +58,12 @@ def read_names(views: Iterable[Location], column: str, directory: str) -> ShardN
     for location in views:
         if not is_view(location):
             raise Usage(f"{location.name}: {spell('by')} names a column of a view, and this is an archive")
-        file = ViewFile(location)
+        file = view_file(location)
         for name in file.runs(column):
             if name == last:
                 continue
             together = together and name not in found
             found[name], last = None, name
-        file.close()
     for name in found:
         if name.startswith(("/", "pipe:", "file:")) or scheme_of(name) or ".." in name.split("/") or "\0" in name:
             raise Usage(f"the shard {show(name)} in {column} is not a path below the directory of the shards")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tarkit.errors import TarkitError, load_library
-from tarkit.streams.source import WindowSource
+from tarkit.streams.source import Source
 from tarkit.threads import mark_native_threads
 
 
@@ -65,7 +65,7 @@ class PyarrowFile(io.RawIOBase):
 class SourceFile(io.RawIOBase):
     """A file object for pyarrow that reads a source, such as a file or an object of a store."""
 
-    def __init__(self, source: WindowSource) -> None:
+    def __init__(self, source: Source) -> None:
         self._source = source
         self._position = 0
 

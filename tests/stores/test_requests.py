@@ -185,6 +185,41 @@ def test_the_first_samples_of_a_view(server: HttpServer, run: Run, here: Path) -
     assert server.objects["/a.tar"].sent < 2 << 20
 
 
+GROUPS = 15
+VIEWS: dict[str, tuple[list[str], int]] = {  # requests for each row group at most
+    "copy": (["cat", "VIEW", "-o", "x.tar"], 2),
+    "view": (["cat", "VIEW", "-o", "y.parquet"], 4),
+    "values": (["cat", "VIEW", "--where", "cls < 3", "-o", "x.tar"], 3),
+    "order": (["sort", "VIEW", "-s", "cls", "-o", "x.tar"], 3),
+    "table": (["tsv", "VIEW", "-f", "cls", "-o", "x.tsv"], 3),
+    "check": (["check", "VIEW"], 2),
+}
+
+
+@each_row("command", VIEWS)
+def test_a_view_in_a_store(command: str, server: HttpServer, run: Run, here: Path) -> None:
+    """It is opened once, and columns that are not asked for do not come."""
+    arrow: Any = pytest.importorskip("pyarrow")
+    Path("a.tar").write_bytes(MANY)
+    server.serve("/a.tar", MANY)
+    rows = rows_of(run, "a.tar", "a.tar")
+    columns = {"cls": [n % 9 for n in range(len(rows))], "noise": [BYTES.randbytes(20_000) for _ in rows]}
+    table = arrow.Table.from_pylist(rows)
+    for name, values in columns.items():
+        table = table.append_column(name, [values])
+    pytest.importorskip("pyarrow.parquet").write_table(table, "v.parquet", row_group_size=150 // GROUPS)
+    url = server.serve("/v.parquet", Path("v.parquet").read_bytes())
+    words, most = VIEWS[command]
+    server.log.clear()
+    run(*(url if word == "VIEW" else word for word in words))
+    served = server.objects["/v.parquet"]
+    starts = [headers["Range"] for _, path, headers in server.log if path == "/v.parquet"]
+    assert starts.count("bytes=0-4095") == 1
+    assert served.requests <= 2 + most * GROUPS
+    if command != "view":
+        assert served.sent < 1 << 17
+
+
 @each_row("index", [False, True])
 def test_many_samples_that_are_looked_up(index: bool, server: HttpServer, run: Run, here: Path) -> None:
     """Slices, lists, iteration and the loader fetch many samples together; each is the one that was asked for."""
