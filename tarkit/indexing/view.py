@@ -31,10 +31,10 @@ def check_view(file: IndexFile, force: bool) -> None:
         raise Usage(f"{file.name}: the name of a view ends in .parquet", f"{spell('output', NAME)}")
     if force or not file.exists():
         return
-    from tarkit.pipeline.view_rows import ViewFile
+    from tarkit.pipeline.view_rows import view_file
 
     try:
-        ViewFile(location).close()
+        view_file(location)
     except TarkitError:
         kind = "object" if file.kind == "url" else "file"
         message = f"{file.name}: the {kind} exists and is not a view"
