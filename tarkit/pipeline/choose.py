@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import chain
+from itertools import count as counting
 from random import Random
 from struct import Struct
 
@@ -26,7 +27,7 @@ from tarkit.samples.labels import FieldValue
 from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.samples.select import PerClass, Select
 from tarkit.sizes import plural
-from tarkit.spill.runs import SortedRuns, ordinal_of, pack, rank_of, rest_of, rests_of
+from tarkit.spill.runs import BATCH, SortedRuns, pack, rank_of, rests_of, without_rank
 from tarkit.spill.sets import GrowingSet
 
 CLASSES = 1_000_000  # maximum
@@ -138,7 +139,7 @@ class _Candidates:
 
     def batches(self, batches: Iterator[SampleBatch]) -> Iterator[SampleBatch]:
         """Read all samples; yield those that are taken, in their order."""
-        ordinal = 0
+        ordinal, records = 0, list[bytes]()
         for batch in batches:
             if batch.key is None:
                 continue
@@ -146,9 +147,12 @@ class _Candidates:
             if self._value_of is None:
                 self._counts[0] += len(numbers)
             if self._value_of is not None or any(self._admits(0, number) for number in numbers):
-                for at, (sample, number) in enumerate(zip(batch, numbers, strict=True), ordinal):
-                    self._add(sample, at, number)
+                records += filter(None, map(self._record, batch, numbers, counting(ordinal)))
+                if len(records) >= BATCH:
+                    self._runs.extend(records)
+                    records.clear()
             ordinal += len(numbers)
+        self._runs.extend(records)
         self._per_class = self._taken()
         order = SortedRuns(self._tmpdir, MEMORY)
         for records in self._records_taken():
@@ -171,22 +175,22 @@ class _Candidates:
         """Return whether a sample may be among those with the lowest numbers of its class."""
         return self._lowest is None or self._lowest.may_admit(label, number)
 
-    def _add(self, sample: TarSample, ordinal: int, number: int) -> None:
-        """Keep the place of a sample if it may be taken."""
+    def _record(self, sample: TarSample, number: int, ordinal: int) -> bytes | None:
+        """Return a record with the place of a sample; None if it is not taken."""
         label = 0
         if self._value_of is not None:
             value = self._value_of(sample)
             if value is None:
-                return
+                return None
             label = self._class_of(value)
             self._counts[label] += 1
         if self._lowest is not None and not self._lowest.admit(label, number):
-            return
+            return None
         sample.complete()
         self._places.enter(sample.source)
         spans = [(sample.start, sample.stop)] if sample.plain else spans_of(sample.entries)
         place = self._places.keep(sample.key, spans, sample.row)
-        self._runs.extend([pack(_RANK.pack(label, number), ordinal, place)])
+        return pack(_RANK.pack(label, number), ordinal, place)
 
     def _class_of(self, value: bytes) -> int:
         """Return the number of a class. Raises TarkitError when there are too many."""
@@ -219,14 +223,17 @@ class _Candidates:
 
     def _records_taken(self) -> Iterator[list[bytes]]:
         """Yield records of places in the order of the samples, as often as each is taken."""
-        wanted, current, at = self._per_class, -1, 0
+        wanted, current, at, times, rest = self._per_class, -1, 0, 0, 0
         for block in self._runs.blocks():
             records = []
             for record in block:
                 label, _ = _RANK.unpack(rank_of(record))
-                current, at = label, 0 if label != current else at + 1
-                times, rest = divmod(wanted, self._counts[label]) if self._repeats else (0, wanted)
-                records += [pack(b"", ordinal_of(record), rest_of(record))] * (times + (at < rest))
+                if label != current:
+                    current, at = label, 0
+                    times, rest = divmod(wanted, self._counts[label]) if self._repeats else (0, wanted)
+                if times + (at < rest):
+                    records += [without_rank(record)] * (times + (at < rest))
+                at += 1
             yield records
 
     @property

@@ -59,6 +59,11 @@ def rest_of(record: bytes) -> bytes:
     return record[record.index(END) + _BEFORE :]
 
 
+def without_rank(record: bytes) -> bytes:
+    """Return the record with an empty rank."""
+    return record[record.index(END) :]
+
+
 def rests_of(records: list[bytes]) -> list[bytes]:
     """Return the rest of each record."""
     return [record[record.index(END) + _BEFORE :] for record in records]

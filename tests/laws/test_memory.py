@@ -141,6 +141,7 @@ LARGE = [  # a sample larger than memory: the command, and how much memory it ma
             "",
             "--allow truncated",
             "--shuffle 3 --seed 1",
+            "--sample 3 --seed 1 --tmpdir .",
             "-p 2",
             "--allow joined-sample",
             "--compress lz4",
@@ -161,6 +162,9 @@ def test_a_large_sample(words: str, most: int, here: Path, growth: Growth) -> No
     assert len(list(Path().glob("s-*.tar"))) == 3 * words.startswith("split")
 
 
+CHOICES = ("--sample 300", "--balance size", "--balance size --per-class max --rekey '{index}'")
+CHOSEN = {"tarkit.pipeline.choose.MEMORY": 1 << 20, "tarkit.pipeline.choose.FEW": 1 << 10}
+CHOSEN |= {"tarkit.spill.sets.HELD": 1 << 10, "tarkit.spill.sets.WRITTEN": 1 << 10}
 MANY = [  # the command, the number and size of the samples, constants, and how much memory it may take
     *((f"split - {limit} -o s-%d.tar -q", (600, 40_000), SMALL, LIMIT // 4) for limit in ("-c 200", "-s 9M", "-n 3")),
     *(
@@ -175,6 +179,10 @@ MANY = [  # the command, the number and size of the samples, constants, and how 
     ),
     # tiny samples, whose list alone is several times --memory
     ("shuffle many.tar --memory 1M --seed 1 --tmpdir .", (40_000, 0), {}, 6 << 10),
+    # samples that may be chosen, and values, are in temporary space
+    *((f"cat - --seed 1 {options} --tmpdir . -o -", (600, 40_000), SMALL, LIMIT // 4) for options in CHOICES),
+    ("cat many.tar --sample 30000 --seed 1 --tmpdir . -o -", (40_000, 0), CHOSEN, 6 << 10),
+    ("cat many.tar --unique-by __key__ --tmpdir . -o -", (15_000, 0), CHOSEN, 4 << 10),
     # fewer than 150 bytes for each entry
     ("cat many.tar -o -", (15_000, 0), {}, 3 << 10),
     ("cat - -o -", (15_000, 0), {}, 3 << 10),
