@@ -669,7 +669,7 @@ class Dataset(Chain):
 
     def _check_indexed(self) -> None:
         """Raise Unsupported if there are steps, or not all samples are read."""
-        if not self.unchanged:
+        if self.steps or not (isinstance(self.origin, Archives) and self.origin.reads_all(self.new_run().policy)):
             message = "indexed looks samples up in archives as they are"
             steps = ", ".join(step.name for step in self._steps)
             done = f", not behind steps: {steps}" if steps else ""

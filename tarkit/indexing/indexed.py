@@ -18,7 +18,7 @@ from tarkit.samples.dataset import open_source
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.sizes import plural
-from tarkit.streams.location import Location
+from tarkit.streams.location import Location, is_view
 from tarkit.streams.source import WindowSource
 from tarkit.tar import block, pax
 from tarkit.tar.reader import Entry, TarReader
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from tarkit.streams.prefetch import Part
 
 HEADER = 1 << 12  # bytes that are fetched of an entry before a sample, whose headers are compared
+if TYPE_CHECKING:
+    from tarkit.pipeline.view_index import ViewIndex
+
 END = block.RECORD + 2 * block.BLOCK  # bytes of the longest end of an archive, as most programs write it
 RENEW = "tarkit index makes a new index"
 
@@ -38,7 +41,8 @@ class IndexedDataset(Sequence[Sample]):
 
     To make one reads the headers of all shards, which have to be plain archives in regular files, or objects of stores
     that send parts; of an object an index beside it is read instead if it matches the shard (see
-    `tarkit.indexing.lookup`). It takes about 150 bytes of memory a sample. Looking a sample up reads its bytes alone.
+    `tarkit.indexing.lookup`). Of a view the rows are read instead, and a sample is there as often as it has rows. It
+    takes about 150 bytes of memory a sample. Looking a sample up reads its bytes alone.
 
     It can be pickled, for workers in other processes: the shards are opened again, and must not have changed. To decode
     the samples is a matter of the dataset: `tarkit.open(..., decode=True).indexed()`.
@@ -54,7 +58,7 @@ class IndexedDataset(Sequence[Sample]):
             Problem: a fault that the policy of `run` does not let pass.
         """
         self._wrap = wrap
-        self._sources: list[_OpenedShard] = []
+        self._sources: list[_OpenedShard | ViewIndex] = []
         self._shards = array("L")
         self._starts = array("Q")
         self._stops = array("Q")
@@ -63,6 +67,9 @@ class IndexedDataset(Sequence[Sample]):
         """Of the shards whose headers were not read, their first sample, and where the last entry of each begins."""
         self._confirmed = -1  # the sample that was read last
         for location in locations:
+            if is_view(location):
+                self._add_view(location, run)
+                continue
             shard = _OpenedShard(location)
             source = shard.source()
             if not self._add_by_index(source, run):
@@ -80,6 +87,15 @@ class IndexedDataset(Sequence[Sample]):
         self._shards.append(len(self._sources))
         self._starts.append(start)
         self._stops.append(stop)
+
+    def _add_view(self, location: Location, run: Run) -> None:
+        """Add the samples of a view; each starts at the number of its row, and ends as many bytes later as it has."""
+        from tarkit.pipeline.view_index import ViewIndex
+
+        view = ViewIndex(location, run.policy.allowed)
+        for row, (key, size) in enumerate(zip(view.keys, view.sizes, strict=True)):
+            self._add(key, row, row + size)
+        self._sources.append(view)
 
     def _add_by_index(self, source: WindowSource, run: Run) -> bool:
         """Add the samples of an object by an index beside it; return False if no index matches the object."""
@@ -106,7 +122,7 @@ class IndexedDataset(Sequence[Sample]):
 
     @property
     def sources(self) -> list[WindowSource]:
-        """The shards, in order; those that were closed are opened again."""
+        """The shards and views, in order; those that were closed are opened again."""
         return [shard.source() for shard in self._sources]
 
     def __contains__(self, key: object) -> bool:
@@ -140,7 +156,7 @@ class IndexedDataset(Sequence[Sample]):
 
     def samples(self, numbers: Sequence[int]) -> Iterator[Sample]:
         """Yield the samples of numbers, in this order; those of objects of stores are fetched before their turn."""
-        if len(numbers) < 2 or not any(shard.source().url for shard in self._sources):
+        if len(numbers) < 2 or not any(shard.remote for shard in self._sources):
             return map(self._sample, numbers)
         from tarkit.streams.prefetch import Groups, fetch_ahead
 
@@ -150,7 +166,11 @@ class IndexedDataset(Sequence[Sample]):
     def _ranges_of(self, numbers: Iterable[int]) -> Iterator[Part]:
         """Yield the ranges that looking samples up reads, of objects of stores."""
         for number in numbers:
-            source = self._sources[self._shards[number]].source()
+            shard = self._sources[self._shards[number]]
+            if not isinstance(shard, _OpenedShard):
+                yield from shard.parts(self._starts[number])
+                continue
+            source = shard.source()
             before, begin, stop = self._range(number, self._entry_before(number))
             if is_object(source):
                 if before < begin:
@@ -195,7 +215,10 @@ class IndexedDataset(Sequence[Sample]):
         return [key.decode("utf-8", "surrogateescape") for key in self._numbers]
 
     def _sample(self, number: int) -> Sample:
-        start, stop, shard = self._starts[number], self._stops[number], self._sources[self._shards[number]].source()
+        start, stop, opened = self._starts[number], self._stops[number], self._sources[self._shards[number]]
+        if not isinstance(opened, _OpenedShard):
+            return self._wrap(*opened.sample(start))
+        shard = opened.source()
         shard.unchanged()
         source, data = shard.another(), None  # threads may look up too
         by_index = self._shards[number] in self._by_index
@@ -281,6 +304,11 @@ class _OpenedShard:
             raise Unsupported(f"{location.name}: the archive has changed since its headers were read", "open it again")
         self._state, self._source = state, source
         return source
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is an object of a store."""
+        return self.source().url is not None
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle where it is, and its version. Raises TypeError for stdin."""

@@ -13,7 +13,7 @@ from tarkit.errors import TarkitError, Usage
 from tarkit.indexing.indexed import IndexedDataset
 from tarkit.loading.cursor import Cursor, ListedSamples, Position
 from tarkit.loading.division import WorkerPlace
-from tarkit.loading.identity import OpenedMarks, mark_of, parse_marks
+from tarkit.loading.identity import OpenedMarks, mark_of, parse_marks, present_mark
 from tarkit.loading.order import buffer_random, drawn, shuffled
 from tarkit.loading.records import as_record, as_tuple, collate_lists
 from tarkit.loading.settings import LoaderSettings
@@ -25,7 +25,7 @@ from tarkit.pipeline.stages import ShuffleBuffer, keeper
 from tarkit.sizes import plural
 from tarkit.stores.listing import in_child
 from tarkit.stores.schemes import find_scheme
-from tarkit.streams.location import Location
+from tarkit.streams.location import Location, is_view
 from tarkit.streams.source import Source
 
 BARREN = 20
@@ -63,8 +63,8 @@ def read_headers(data: Dataset, full: bool, equal: bool) -> Headers:
             unfit = "where, map or a step that may leave samples out"
             raise Usage(f"equal with shuffle='full' needs all samples: it cannot be used with {unfit}")
         index = IndexedDataset(data.locations, run)
-        for shard, source in enumerate(index.sources):
-            note_mark(marks, shard, data.locations[shard], source)
+        for shard, (location, source) in enumerate(zip(data.locations, index.sources, strict=True)):
+            note_mark(marks, shard, location, source)
         return index, [len(index)] if equal else [], marks
     sizes = []
     for shard in range(len(data.locations)):
@@ -135,7 +135,10 @@ class Shards:
     def open(self, shard: int, position: Position, run: Run, marks: dict[int, str]) -> Cursor:
         """Open a shard at a position; its mark is added to `marks`."""
         keep = keeper(run.tmpdir) if self.settings.shuffle or position.only is not None else None
-        note = partial(note_mark, marks, shard, self.data.locations[shard])
+        location = self.data.locations[shard]
+        if is_view(location) and (mark := present_mark(location)) is not None:
+            marks[shard] = mark
+        note = partial(note_mark, marks, shard, location)
         return Cursor(self.data.only([shard]), shard, run, position, keep, note)
 
     def rows(self, epoch: int, place: WorkerPlace) -> Sequence[int]:

@@ -81,6 +81,11 @@ def mark_of(location: Location, source: Source) -> str | None:
     return None if version is None else _hash(os.fsencode(version))
 
 
+def present_mark(location: Location) -> str | None:
+    """Return the mark that a file or an object has now."""
+    return _mark_of_file(location.text) if location.kind == "path" else _mark_of_object(location)
+
+
 def find_changed(locations: Sequence[Location], marks: Marks, *, files: bool) -> Location | None:
     """Return a shard that does not have its mark, None if all have it. Without `files` only objects are compared."""
     for number, mark in marks.items():

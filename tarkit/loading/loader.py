@@ -16,7 +16,6 @@ from tarkit.loading.settings import LoaderOptions, LoaderSettings
 from tarkit.loading.state import Progress
 from tarkit.samples.fields import field_names
 from tarkit.sizes import plural
-from tarkit.streams.location import refuse_views
 
 if TYPE_CHECKING:
     from tarkit.pipeline.chain import Input
@@ -88,7 +87,6 @@ class Loader(Iterable[Any]):
             data = inputs
         else:
             data = open_dataset(inputs, storage_options=storage)
-        refuse_views(data.locations, "a loader")
         data = data if where is None else data.where(where)
         data = data if select is None else data.select(select)
         if decode is not None:

@@ -111,6 +111,12 @@ class Archives:
         """Whether all of their samples are read; those of text are made anew."""
         return self.shard_slice is None and self.mode == "tar" and not any(map(is_view, self.locations))
 
+    def reads_all(self, policy: Policy) -> bool:
+        """Return whether all samples are read; of views, whether `policy` leaves none out whose archive has changed."""
+        if any(map(is_view, self.locations)):
+            return self.shard_slice is None and "changed-source" not in policy.skipped
+        return self.whole
+
     @property
     def keys_may_repeat(self) -> bool:
         """Whether there are several archives: within one a key that comes back is found by its reader."""
@@ -251,7 +257,9 @@ class Chain:
 
     def leaves_out(self, policy: Policy) -> bool:
         """Return whether fewer samples may come than the origin has, if `policy` decides about problems."""
-        return not self._origin.whole or any(step.leaves_out(policy) for step in self._steps)
+        origin = self._origin
+        every = origin.reads_all(policy) if isinstance(origin, Archives) else origin.whole
+        return not every or any(step.leaves_out(policy) for step in self._steps)
 
     @property
     def choice(self) -> str:

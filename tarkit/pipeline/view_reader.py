@@ -69,6 +69,15 @@ class ViewReader:
                 raise problem
         return location
 
+    @property
+    def source(self) -> WindowSource:
+        """The file of the view."""
+        return self._file.source
+
+    def rows(self) -> Iterator[Rows]:
+        """Yield the rows in order."""
+        return self._file.rows()
+
     def batches(self) -> Iterator[SampleBatch]:
         """Read the samples; those of objects of stores are fetched before their turn."""
         self.dropped = 0
@@ -77,7 +86,7 @@ class ViewReader:
         if any(location.kind == "url" for location in self.shards.values()):
             rows_in_order = self._fetched(rows_in_order)
         for rows in rows_in_order:
-            yield from self._read(rows, before)
+            yield from self.read(rows, before)
             before += len(rows.keys)
 
     def _fetched(self, rows_in_order: Iterator[Rows]) -> Iterator[Rows]:
@@ -90,9 +99,9 @@ class ViewReader:
             for rows in rows_in_order
             for group in groups(range(len(rows.keys)), rows.size)
         )
-        return fetch_ahead(parts, self._parts_of)
+        return fetch_ahead(parts, self.parts_of)
 
-    def _parts_of(self, rows: Rows) -> Iterator[tuple[RemoteSource, int, int]]:
+    def parts_of(self, rows: Rows) -> Iterator[tuple[RemoteSource, int, int]]:
         """Yield the ranges to be fetched: whole samples, or the first headers of large ones that are not read now.
 
         Their objects are opened, many at a time. A range that cannot be is left out: it is reported in its turn.
@@ -133,7 +142,7 @@ class ViewReader:
         for shard, request in prefetch_objects(missing, wanted_of, lambda url, size: _open_plain(places[url])):
             self._sources[shard] = _open_plain(self.shards[shard]) if request is None else request.result()
 
-    def _read(self, rows: Rows, before: int) -> Iterator[SampleBatch]:
+    def read(self, rows: Rows, before: int) -> Iterator[SampleBatch]:
         """Yield the samples of rows, together as far as they can be."""
         if (places := self._usual_places(rows)) is not None:
             yield from self._samples(places, rows, 0, before)

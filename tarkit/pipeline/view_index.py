@@ -1,0 +1,115 @@
+"""The samples of a view by the numbers of its rows."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from threading import Lock
+from typing import NamedTuple
+
+from tarkit.errors import Unsupported
+from tarkit.pipeline.sample import WHOLE
+from tarkit.pipeline.view_reader import ViewReader
+from tarkit.pipeline.view_rows import MoreRange, RowGroup, Rows
+from tarkit.problems import Policy
+from tarkit.samples.dataset import InputReader
+from tarkit.samples.sample import TarSample
+from tarkit.streams.location import Location
+from tarkit.streams.remote import RemoteSource
+from tarkit.streams.source import WindowSource
+
+
+class _Group(NamedTuple):
+    """A group of values, and the numbers of its first row in the view and in the group."""
+
+    row: int
+    group: RowGroup
+    first: int
+
+
+class ViewIndex:
+    """The rows of a view, in about 60 bytes of memory each, and their samples, each checked as it is read.
+
+    It can be pickled: the view is opened again in another process, and must be as it was.
+
+    Attributes:
+        keys: the keys of the rows.
+        sizes: the bytes of the samples.
+
+    Raises:
+        TarkitError: it is no view, has changed, or names a file that does not exist.
+    """
+
+    def __init__(self, location: Location, allow: Iterable[str] = (), state: tuple[object, ...] | None = None) -> None:
+        """Read the rows; `allow` has the problems that pass."""
+        self._location, self._allow = location, tuple(allow)
+        self._reader = ViewReader(location, InputReader((location,), Policy(self._allow), moves=False))
+        self._state = self.source().size, self.source().version
+        if state not in (None, self._state):
+            raise Unsupported(f"{location.name}: the view has changed since it was read", "open it again")
+        self._lock = Lock()
+        self._shards, self._numbers = list(self._reader.shards), array("i")
+        self.keys: list[bytes] = []
+        self._starts, self._stops, self.sizes = array("q"), array("q"), array("q")
+        self._more: dict[int, list[MoreRange]] = {}
+        self._fields: dict[int, str] = {}
+        self._groups: list[_Group] = []
+        number_of = {shard: number for number, shard in enumerate(self._shards)}
+        for rows in self._reader.rows():
+            first = len(self.keys)
+            self._groups.append(_Group(first, rows.group, rows.first))
+            self.keys += rows.keys
+            self._numbers.extend(map(number_of.__getitem__, rows.shards))
+            self._starts.extend(rows.starts)
+            self._stops.extend(rows.stops)
+            self.sizes.extend(map(rows.size, range(len(rows.keys))))
+            self._more |= {first + at: more for at, more in enumerate(rows.more or ()) if more}
+            self._fields |= {first + at: text for at, text in enumerate(rows.fields or ()) if text is not None}
+
+    def source(self) -> WindowSource:
+        """Return the file of the view."""
+        return self._reader.source
+
+    @property
+    def remote(self) -> bool:
+        """Whether archives are objects of stores."""
+        return any(location.kind == "url" for location in self._reader.shards.values())
+
+    def _rows(self, number: int) -> Rows:
+        """Return one row."""
+        group = self._groups[bisect_right(self._groups, number, key=attrgetter("row")) - 1]
+        more, fields = self._more.get(number), self._fields.get(number)
+        return Rows(
+            group.group,
+            group.first + number - group.row,
+            [self.keys[number]],
+            [self._shards[self._numbers[number]]],
+            [self._starts[number]],
+            [self._stops[number]],
+            [more] if more else None,
+            None if fields is None else [fields],
+        )
+
+    def parts(self, number: int) -> Iterator[tuple[RemoteSource, int, int]]:
+        """Yield the ranges of objects of stores that `sample` reads."""
+        return self._reader.parts_of(self._rows(number))
+
+    def sample(self, number: int) -> tuple[TarSample, bytes | None]:
+        """Return the sample of a row, and its bytes unless it is large. Any thread may call this.
+
+        Raises:
+            Problem: `changed-source`: the archive is not as the view says.
+        """
+        with self._lock:
+            samples = [sample for batch in self._reader.read(self._rows(number), number) for sample in batch]
+            if not samples:  # the policy leaves it out, and a number has a sample
+                raise Unsupported(f"row {number + 1} of {self._reader.name}: the archive is not as the view says")
+            sample = samples[0]
+            sample.entries  # noqa: B018  # read here
+            small = sample.stop - sample.start <= WHOLE
+            return sample, sample.source.read(sample.start, sample.stop) if small else None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ViewIndex, (self._location, self._allow, self._state)

@@ -1,0 +1,130 @@
+"""Loaders and indexed datasets over views: they give what they give for archives of the same samples."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import tarkit
+from tests._tools import ROUNDS
+
+arrow: Any = pytest.importorskip("pyarrow", reason="views are Parquet files")
+parquet: Any = pytest.importorskip("pyarrow.parquet")
+
+
+def write_archives(random: Random) -> list[dict[str, Any]]:
+    """Write archives of random sizes; return the rows of a view of all samples."""
+    number = 0
+    for shard in range(random.randint(1, 4)):
+        with tarkit.TarWriter(f"s-{shard}.tar") as out:
+            for _ in range(random.choice([1, 3, 20])):
+                out.write(f"{number:05d}", {"cls": number % 7, "txt": "t" * number})
+                number += 1
+    tarkit.open("s-*.tar").write("all.view.parquet")
+    rows: list[dict[str, Any]] = parquet.read_table("all.view.parquet").to_pylist()
+    return rows
+
+
+def write_views(random: Random, rows: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
+    """Write views of some rows in any order, some with other keys and values, and archives of the same samples."""
+    random.shuffle(rows)
+    if random.random() < 0.5:
+        rows = [{**row, "__key__": f"x/{row['__key__']}", "__fields__": "label:cls txt"} for row in rows]
+    rows = [{**row, "score": int(row["__key__"][-5:]) % 5} for row in rows]
+    count = random.randint(1, min(3, len(rows)))
+    views, archives = [], []
+    for part in range(count):
+        view = f"v-{part}.view.parquet"
+        parquet.write_table(arrow.Table.from_pylist(rows[part::count]), view, row_group_size=random.choice([2, 7, 99]))
+        tarkit.open(view).write(f"a-{part}.tar")
+        views.append(view)
+        archives.append(f"a-{part}.tar")
+    return views, archives
+
+
+def draw(random: Random, shards: int) -> dict[str, Any]:
+    shuffle = random.choice([0, 4, "full"])
+    return {
+        "seed": random.randrange(9),
+        "epochs": random.choice([1, 2]),
+        "shuffle": shuffle,
+        "interleave": 1 if shuffle == "full" else random.choice([1, 2]),
+        "batch": random.choice([None, 3]),
+        "equal": random.choice([None, "drop", "repeat"]),
+        "workers": (workers := random.randint(1, shards)),
+        "worker": random.randrange(workers),
+    }
+
+
+def given(items: Any) -> list[Any]:
+    return [{name: value for name, value in item.items() if name != "__url__"} for item in items]
+
+
+@pytest.mark.parametrize("seed", range(6 * ROUNDS))
+def test_a_loader_of_views(seed: int, here: Path) -> None:
+    """It gives what a loader of archives with the samples gives, in that order, also when it is stopped and resumed."""
+    random = Random(seed)
+    views, archives = write_views(random, write_archives(random))
+    options = draw(random, len(views))
+    expected = given(tarkit.loader(archives, **options))
+    assert given(tarkit.loader(views, **options)) == expected
+    loader = tarkit.loader(views, **options)
+    count = random.randint(0, len(expected))
+    assert given(islice(loader, count)) == expected[:count]
+    again = tarkit.loader(views, **options)
+    again.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    assert given(again) == expected[count:]
+
+
+def test_rows_that_stand_twice(here: Path) -> None:
+    """A sample comes as often as it has rows, to all workers together, and a column chooses among them."""
+    rows = write_archives(Random(4))
+    weighted = [row for number, row in enumerate(rows) for _ in range(number % 4)]
+    table = [{**row, "odd": int(row["__key__"]) % 2} for row in weighted]
+    parquet.write_table(arrow.Table.from_pylist(table), "w.view.parquet")
+    expected = Counter(row["__key__"] for row in weighted)
+    for options in ({"shuffle": "full"}, {"shuffle": "full", "where": "odd == 1"}):
+        found: Counter[str] = Counter()
+        for worker in range(3):
+            found.update(
+                item["__key__"] for item in tarkit.loader("w.view.parquet", worker=worker, workers=3, **options)
+            )
+        assert found == {key: count for key, count in expected.items() if "where" not in options or int(key) % 2}
+    with pytest.raises(tarkit.TarkitError, match="1 shard for 3 workers"):
+        next(iter(tarkit.loader("w.view.parquet", worker=0, workers=3)))
+
+
+def test_a_view_that_changed(here: Path) -> None:
+    """A position is not continued in another view."""
+    rows = write_archives(Random(4))
+    loader = tarkit.loader("all.view.parquet")
+    list(islice(loader, 2))
+    parquet.write_table(arrow.Table.from_pylist([*rows[1:], rows[0]]), "all.view.parquet")
+    with pytest.raises(tarkit.TarkitError, match=r"all\.view\.parquet: not the shard of the position|other shards"):
+        tarkit.loader("all.view.parquet").load_state_dict(loader.state_dict())
+
+
+def test_an_indexed_view(here: Path) -> None:
+    """Samples by number are the rows, by key the first of them; a sample whose archive has changed is an error."""
+    random = Random(3)
+    views, archives = write_views(random, write_archives(random))
+    data, expected = tarkit.open(views).indexed(), tarkit.open(archives).indexed()
+    assert len(data) == len(expected)
+    for one in (data, pickle.loads(pickle.dumps(data))):
+        assert [(sample.key, dict(sample)) for sample in one] == [(sample.key, dict(sample)) for sample in expected]
+        assert [sample.key for sample in one[[2, 0]]] == [expected[2].key, expected[0].key]
+        assert one[expected[1].key].key == expected[1].key
+    mixed = tarkit.open([views[0], "s-0.tar"], decode=True).indexed()
+    assert mixed[len(mixed) - 1]["txt"].startswith("t") or not mixed[len(mixed) - 1]["txt"]
+    assert data.keys() == expected.keys()
+    archive = Path("s-0.tar")
+    archive.write_bytes(bytes(512) + archive.read_bytes())
+    with pytest.raises(tarkit.TarkitError, match=r"s-0\.tar"):
+        list(tarkit.open("all.view.parquet").indexed())
