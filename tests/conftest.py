@@ -74,22 +74,6 @@ def pytest_collection_finish() -> None:
 
 SERVERS = {"shared", "new_cluster", "chromium"}  # fixtures; those of tests/stores are servers too, and of these files
 SERVER_FILES = {"test_urls.py", "test_dask.py", "test_on_dask.py", "test_sockets.py"}
-BUSY = {
-    str(Path(place, f"test_{name}.py"))
-    for place, names in {
-        "api": "abandoned map",
-        "commands": "each proc_failures",
-        "jobs": "guard map_shards strays",
-        "laws": "limits pipes stdin",
-        "messages": "sockets",
-        "proc": "callables function pool program",
-        "shards": "pending",
-        "shell": "shell",
-        "streams": "command mover sink",
-        ".": "parallel threads",
-    }.items()
-    for name in names.split()
-}
 CONTRACT = {"api", "cli", "commands", "interop", "laws", "loading", "shell", "test_readme.py"}
 
 
@@ -97,9 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the markers of these tests."""
     for line in (
         "forks: the test copies its process, or many processes start; it runs in a small one that has one thread",
-        "busy: depends on processes, threads, signals or time-outs; `.ci/run` runs it also while all cores are busy",
         "servers: needs a server, a cluster of Dask, a browser or many sockets; `scripts/test` alone leaves it out",
-        "sockets: those of them that have senders and receivers of ZeroMQ, and no server",
         "contract: what users see, which holds whatever the code looks like: commands, Python, laws, other packages",
     ):
         config.addinivalue_line("markers", line)
@@ -107,16 +89,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need servers, those that a busy machine may upset, and the contract with users."""
+    """Mark the tests that need servers, and the contract with users."""
     for item in items:
         parts = item.path.relative_to(Path(__file__).parent).parts
         place = parts[0]
         if place == "stores" or SERVERS & {*getattr(item, "fixturenames", ())} or parts[-1] in SERVER_FILES:
             item.add_marker("servers")
-        if parts[-1] == "test_sockets.py":
-            item.add_marker("sockets")
-        if "/".join(parts) in BUSY:
-            item.add_marker("busy")
         if place in CONTRACT:
             item.add_marker("contract")
 
