@@ -49,7 +49,9 @@ def run_alone(item: pytest.Item, basetemp: Path) -> None:
     server = _server(basetemp)
     assert server.stdin
     assert server.stdout
-    asked = [item.nodeid, str(basetemp / f"alone{next(_numbers)}")]
+    group = item.get_closest_marker("xdist_group")
+    name = item.nodeid.removesuffix(f"@{group.args[0]}") if group else item.nodeid
+    asked = [name, str(basetemp / f"alone{next(_numbers)}")]
     server.stdin.write(json.dumps(asked) + "\n")
     server.stdin.flush()
     outcome, said = json.loads(server.stdout.readline())

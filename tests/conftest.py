@@ -82,6 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "forks: the test copies its process, or many processes start; it runs in a small one that has one thread",
         "servers: needs a server, a cluster of Dask, a browser or many sockets; `scripts/test` alone leaves it out",
+        "xdist_group(name): tests of one group run in one process; pytest-xdist knows it too",
         "contract: what users see, which holds whatever the code looks like: commands, Python, laws, other packages",
     ):
         config.addinivalue_line("markers", line)
@@ -97,6 +98,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("servers")
         if place in CONTRACT:
             item.add_marker("contract")
+        if group := group_of(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def group_of(item: pytest.Item) -> str:
+    """Return the group of tests that share a fixture of their module, such as a server, so that it is made once."""
+    fixtures = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+    shared = [name for name, found in fixtures.items() if found[-1].scope == "module"]
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    return "-".join((item.path.stem, *(params[name] for name in shared if name in params))) if shared else ""
 
 
 @pytest.hookimpl(tryfirst=True)
