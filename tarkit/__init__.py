@@ -17,6 +17,7 @@ TYPE_CHECKING = False  # typing itself takes a while to load
 if TYPE_CHECKING:
     from tarkit.checking.check import Report as Report
     from tarkit.checking.check import check as check
+    from tarkit.checking.diff import Difference as Difference
     from tarkit.checking.findings import Finding as Finding
     from tarkit.cluster.api import write_on_cluster as write_on_cluster
     from tarkit.dataset import Dataset as Dataset
@@ -57,6 +58,7 @@ _MODULES = {
     "DecodedDataset": "tarkit.dataset",
     "DecodedIndex": "tarkit.indexing.indexed",
     "DecodedSample": "tarkit.pipeline.sample",
+    "Difference": "tarkit.checking.diff",
     "Disorder": "tarkit.sorting.keys",
     "EntryName": "tarkit.samples.items",
     "FieldStats": "tarkit.display.inspect",
@@ -96,6 +98,7 @@ __all__ = [
     "DecodedDataset",
     "DecodedIndex",
     "DecodedSample",
+    "Difference",
     "Disorder",
     "EntryName",
     "FieldStats",

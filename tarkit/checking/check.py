@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING
 
 from tarkit.checking.across import Against, Manifest, SetCheck, Unique, joined, mixed, read_manifest
 from tarkit.checking.compare import Sameness, SampleSets
-from tarkit.checking.decode import unused_words
 from tarkit.checking.diff import Diff, Difference
-from tarkit.checking.diff_table import written
 from tarkit.checking.findings import Finding, ShardReport
 from tarkit.checking.fix import Fix, rejects_output
 from tarkit.checking.leaks import Leaks, read_values, refuse_own
@@ -23,9 +21,8 @@ from tarkit.checking.shard import Item, OptionalChecks, Rejected
 from tarkit.checking.targets import Target
 from tarkit.checking.view import check_shard
 from tarkit.errors import Usage, spell
-from tarkit.export.table import TableOptions
 from tarkit.pipeline.chain import locate, refuse_twice
-from tarkit.pipeline.output import Output, refuse_overwrite, status_of, text_output, total_size
+from tarkit.pipeline.output import Output, refuse_overwrite, status_of, total_size
 from tarkit.pipeline.run import Run
 from tarkit.samples.keys import read_keys
 from tarkit.sizes import plural
@@ -232,15 +229,12 @@ class ShardsCheck:
         return self.report
 
     def _table_output(self, word: str) -> Output:
-        output = text_output(word, options=self.storage)
-        locations = [*self.locations, *self._others]
+        from tarkit.checking.diff_table import table_output
+
+        output = table_output(word, self.storage)
         if output.location.kind == "path":
-            refuse_overwrite(status_of(output.location.text), locations)
+            refuse_overwrite(status_of(output.location.text), [*self.locations, *self._others])
             self.run.reserve(output.location.text, "the table of differences")
-        try:
-            TableOptions().format_of(output)
-        except Usage as error:
-            raise Usage(str(error), "the suffix is .csv, .tsv, .jsonl, .json, .yaml or .parquet") from None
         return output
 
     def __iter__(self) -> Iterator[Finding | ShardReport | Difference]:
@@ -294,6 +288,8 @@ class ShardsCheck:
                     yield from check.add(index, self.locations[index], item)
         last = [check.findings(shards) for check in checks]
         if options.decoded is not None and run.samples:
+            from tarkit.checking.decode import unused_words
+
             last.append(unused_words(options.decoded, self.report.decoded or {}))
         for findings in (joined(shards), mixed(shards), *last):
             yield from findings
@@ -329,8 +325,11 @@ class ShardsCheck:
                 yield from compared.findings(*reports)
             elif isinstance(compared, Diff):
                 differences = compared.differences(*reports)
-                inputs = [*self.locations, *self._others]
-                yield from differences if self._table is None else written(differences, self._table, inputs)
+                if self._table is not None:
+                    from tarkit.checking.diff_table import written
+
+                    differences = written(differences, self._table, [*self.locations, *self._others])
+                yield from differences
 
     def _of_both_sets(self) -> Iterator[tuple[int, int, Item]]:
         """Yield items with the number of the set, 0 or 1, and of the shard in it."""

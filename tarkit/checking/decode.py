@@ -46,6 +46,10 @@ class DecodedFields:
             return (extension(text), text) if is_decodable(text) else None
         return self.by_name.get(fold(name))
 
+    def check_of(self, shard: str) -> ContentCheck:
+        """Return the check of a shard."""
+        return ContentCheck(shard, self)
+
     def load(self) -> None:
         """Import the decoders. Raises MissingLibrary."""
         for _, name in self.by_name.values():

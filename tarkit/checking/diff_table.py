@@ -5,15 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from tarkit.checking.diff import Difference
+from tarkit.errors import Usage
 from tarkit.export.columns import MISSING, Column, Row
 from tarkit.export.table import TableOptions
 from tarkit.export.writer import gathered, pieces
-from tarkit.pipeline.output import Output
+from tarkit.pipeline.output import Output, text_output
 from tarkit.samples.values import Name
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import Location
 
 HEADS = ("__key__", "change", "fields", "old_key", "old_shard", "old_index", "new_key", "new_shard", "new_index")
 _NAME = (Name("__key__"),)  # all cells are names, and no content
+
+
+def table_output(word: str, options: StoreOptions | None) -> Output:
+    """Return the output of the table. Raises Usage for a suffix of another format."""
+    output = text_output(word, options=options)
+    try:
+        TableOptions().format_of(output)
+    except Usage as error:
+        raise Usage(str(error), "the suffix is .csv, .tsv, .jsonl, .json, .yaml or .parquet") from None
+    return output
 
 
 def written(differences: Iterable[Difference], output: Output, inputs: Sequence[Location]) -> Iterator[Difference]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from tarkit.arguments import split_names
-from tarkit.checking.decode import parse_decoded
 from tarkit.checking.diff import By
 from tarkit.checking.findings import FINDINGS
 from tarkit.checking.leaks import Compared, parse_compared
@@ -15,6 +14,9 @@ from tarkit.errors import Usage, spell
 from tarkit.options import Options, row
 from tarkit.pipeline.rows import processes_row
 from tarkit.problems import PROBLEMS
+
+if TYPE_CHECKING:
+    from tarkit.checking.decode import DecodedFields
 
 
 class CheckOptions(Options):
@@ -158,7 +160,11 @@ class CheckOptions(Options):
             raise Usage(f"{spell('allow', name)}: unknown problem; the problems are: {problems}")
         if self.json and self.list_bad:
             raise Usage(f"{spell('json')} and {spell('list_bad')}: choose one")
-        self.decoded = None if self.decode is None else parse_decoded(" ".join(self.decode))
+        self.decoded: DecodedFields | None = None
+        if self.decode is not None:
+            from tarkit.checking.decode import parse_decoded
+
+            self.decoded = parse_decoded(" ".join(self.decode))
         if self.rejects is not None and self.fix is None and self.decoded is None:
             raise Usage(f"{spell('rejects')} requires {spell('fix')} or {spell('decode')}")
         if self.fix is not None and self.processes > 1:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tarkit.checking.decode import ContentCheck, DecodedFields
 from tarkit.checking.digest import ContentHash
 from tarkit.checking.fieldsets import LISTED, FieldSet, FieldSets
 from tarkit.checking.findings import GATHERS, GLOBAL_REPAIR, Finding, ShardReport
@@ -38,6 +37,9 @@ from tarkit.streams.source import Source, StreamSource
 from tarkit.streams.text import sum_file
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
+
+if TYPE_CHECKING:
+    from tarkit.checking.decode import DecodedFields
 
 BATCH = 1000  # samples that are yielded together
 
@@ -90,7 +92,7 @@ class ShardCheck:
         self.report = ShardReport(source.name)
         self._target = target
         self._contents = ContentHash(source) if checks.contents else None
-        self._decode = None if checks.decode is None else ContentCheck(source.name, checks.decode)
+        self._decode = None if checks.decode is None else checks.decode.check_of(source.name)
         self._reads_each = not source.seekable or target is not None or checks.contents or self._decode is not None
         self._survey = Survey(source, on_entry=self._read_entry if self._reads_each else None)
         self._sets = FieldSets(source.name)

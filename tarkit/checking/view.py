@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tarkit.checking.decode import ContentCheck
 from tarkit.checking.digest import ContentHash
 from tarkit.checking.fieldsets import FieldSets
 from tarkit.checking.findings import Finding, FindingPolicy, ShardReport
@@ -67,7 +66,7 @@ class ViewCheck:
         self.reads_contents = checks.contents or checks.decode is not None
         self._checks = checks
         self._sets = FieldSets(location.name)
-        self._decode = None if checks.decode is None else ContentCheck(location.name, checks.decode)
+        self._decode = None if checks.decode is None else checks.decode.check_of(location.name)
         self._batch: list[CheckedSample] = []
 
     def sample(self, sample: TarSample) -> Iterator[Item]:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tarkit.errors import MissingLibrary, TarkitError, Usage, printable
 from tarkit.media import whole_pictures, whole_sound
 from tarkit.media.coding import Coder, is_compressed
 from tarkit.media.coding_gzip import expand
-from tarkit.media.limits import TooLarge, compressed_field
+from tarkit.media.limits import TooLarge, compressed_field, decode_limit, limit_words
 
+_OBJECTS = frozenset(("json", "msgpack", "cbor"))
+_RATIO = 16  # so many times less content of these is decoded: an empty list of one to three bytes takes 64 of memory
 _LONGEST = 200  # characters of a reason
 _OBJECT = re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>")
 _CODER = Coder()
@@ -60,7 +63,18 @@ def load_decoder(field: str) -> None:
 
 def _check_of(name: str) -> Callable[[bytes], Any]:
     kind = _CODER.kind(name)
-    return len if kind is None else _STRICT.get(kind.name, kind.decode)
+    if kind is None:
+        return len
+    check = _STRICT.get(kind.name, kind.decode)
+    return partial(_check_objects, check) if kind.name in _OBJECTS else check
+
+
+def _check_objects(check: Callable[[bytes], Any], data: bytes) -> None:
+    """Check content whose value has many small objects, if these are sure to fit into memory."""
+    limit = decode_limit(0) // _RATIO
+    if len(data) > limit:
+        raise TooLarge(limit_words(len(data), limit))
+    check(data)
 
 
 def _check_json(data: bytes) -> None:

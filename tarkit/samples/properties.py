@@ -112,13 +112,16 @@ def _lines(lookup: FieldLookup, field: bytes, raw: Raw) -> int:
 
 
 def _ok(lookup: FieldLookup, field: bytes, raw: Raw) -> bool:
-    from tarkit.media.limits import DEFAULT
+    from tarkit.media.limits import DEFAULT, TooLarge
     from tarkit.media.whole import content_fault, is_decodable
 
     name = os.fsdecode(field)
     if not is_decodable(name):
         raise lookup.bad(field, "has no decoder that could say whether it is whole")
-    return content_fault(name, lookup.content(field, raw, DEFAULT)) is None
+    try:
+        return content_fault(name, lookup.content(field, raw, DEFAULT)) is None
+    except TooLarge as error:
+        raise lookup.bad(field, f"is not decoded: {error}") from None
 
 
 def _decoded(lookup: FieldLookup, field: bytes, content: str, decode: Callable[[], Any]) -> Any:
