@@ -309,7 +309,8 @@ class ShardsCheck:
     def _compared(self, compared: SampleSets | Leaks) -> Iterator[Finding | ShardReport | Difference]:
         """Yield the findings of each shard of both sets and a report after them; then what the comparison finds."""
         reports: tuple[list[ShardReport], list[ShardReport]] = ([], [])
-        for side, index, item in self._of_both_sets():
+        run, total = self.run, total_size([*self.locations, *self._others])
+        for side, index, item in run.draw("", self._of_both_sets(), lambda: run.bytes, lambda: run.samples, total):
             if isinstance(item, Finding):
                 yield item
             elif isinstance(item, ShardReport):

@@ -91,6 +91,7 @@ def read_values(compared: Compared, tmpdir: str | None, job: tuple[int, Location
                         raise lookup.bad(os.fsencode(compared.name), "is not a hash of 16 hexadecimal digits")
                     batch.append((sample.key, sample.start if report.located else report.samples, value))
                 except Problem as problem:
+                    problem.hint = f"{spell('allow', problem.name)} compares the others"
                     policy.apply(problem)
                 report.samples += 1
                 report.first, report.last = report.first or sample.key, sample.key

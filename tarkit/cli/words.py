@@ -81,7 +81,13 @@ check x.tar  # what is wrong
 check x.tar --fix clean.tar  # a clean copy
     repair fix recover clean salvage rescue heal
 check x.tar --unique  # keys that occur twice
-    uniq unique dedup dedupe deduplicate duplicates
+    uniq unique
+cat x.tar --unique-by sha256.jpg -o once.tar  # without samples of the same content
+    dedup dedupe deduplicate distinct
+check x.tar --unique --by phash.jpg  # pictures that look alike; sha256.jpg is the same content
+    duplicates near-duplicates dups
+check x.tar --leak y.tar --by sha256.jpg  # samples that are in both
+    leak leaks leakage contamination overlap
 check x.tar --same-as y.tar  # are the samples the same?
     equal same
 check x.tar --diff y.tar  # which samples differ?

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tarkit.errors import TarkitError
 from tarkit.media.coding_pictures import open_image
 from tarkit.media.libraries import media_library
 
@@ -33,11 +34,15 @@ def difference_hash(data: bytes) -> int:
 
     Raises:
         MissingLibrary: Pillow is not installed.
-        Exception: whatever Pillow raises for content that is no picture.
+        TarkitError: the content is no picture that Pillow decodes.
+        Exception: whatever Pillow raises for a damaged picture.
     """
-    image = open_image(data)
-    image.draft("L", _DECODED)
     Image = media_library("PIL.Image", "pictures")
+    try:
+        image = open_image(data)
+    except Image.UnidentifiedImageError:
+        raise TarkitError("it is not JPEG, PNG, WebP, GIF, BMP, TIFF or PPM, or its header is damaged") from None
+    image.draft("L", _DECODED)
     small = _grey(Image, image).resize(_SIZE, Image.Resampling.BILINEAR)
     pixels = [round(_STEPS * pixel) for pixel in memoryview(small.tobytes()).cast("f")]
     value = 0
