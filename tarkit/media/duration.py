@@ -11,6 +11,7 @@ import io
 import os
 from typing import Any
 
+from tarkit.errors import TarkitError
 from tarkit.media import headers, mpeg
 from tarkit.media.headers import Read
 from tarkit.media.kinds import HEAD, kind_of
@@ -27,15 +28,18 @@ def seconds(read: Read, size: int) -> float | None:
 
     Raises:
         MissingLibrary: soundfile is not installed.
-        Exception: whatever soundfile raises for content that is no sound.
+        TarkitError: the content is no sound that libsndfile knows.
     """
     kind = kind_of(read(0, HEAD), b"", size)
     sound = headers.sound(kind, read, size)
     if sound is not None and sound.seconds is not None:
         return sound.seconds
     soundfile = media_library("soundfile", "sound")
-    with silent_stderr(), soundfile.SoundFile(_Content(read, size)) as file:
-        frames, rate, format = file.frames, file.samplerate, file.format
+    try:
+        with silent_stderr(), soundfile.SoundFile(_Content(read, size)) as file:
+            frames, rate, format = file.frames, file.samplerate, file.format
+    except soundfile.LibsndfileError as error:
+        raise TarkitError(f"it is {kind}, and libsndfile says: {error.error_string.rstrip('.')}") from None
     if format in ("MP3", "MPEG") and not _says_length(read):
         return mpeg.seconds_of_frames(read(0, size))
     return frames / rate if 0 <= frames < _UNKNOWN else None
