@@ -811,7 +811,7 @@ class Dataset(Chain):
             format: by default that of the suffix, else tsv.
             key: whether there is a column for the key.
             locate: whether columns `__shard__`, `__start__` and `__stop__` make it a view. By default a Parquet file
-                has them if all inputs are plain archives or views, and no column has pictures or sounds.
+                has them if all inputs are plain archives or views, and no column has pictures or sounds or is `"*"`.
             header: whether tsv and csv begin with the names of the columns.
             on_missing: what to do with a sample that has no value for a column.
             storage_options: how a URL is reached, as for `tarkit.open`.

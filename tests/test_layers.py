@@ -90,6 +90,7 @@ LAYERS = [
     "sorting",
     "shards",
     "export",
+    "query",
     "checking",
     "extraction",
     "indexing",
@@ -232,6 +233,7 @@ def test_cited_documents_are_in_the_repository() -> None:
 EDGE = {
     "click": lambda name: directory(name) in ("cli", "commands"),
     "tqdm": lambda name: directory(name) == "cli",
+    "duckdb": lambda name: name == "tarkit.query.engine",
     "rich": lambda name: directory(name) in ("commands", "display") or name == "tarkit.align",
     "PIL": lambda name: (
         name.startswith("tarkit.media.") or name in ("tarkit.display.pictures", "tarkit.display.terminal")
@@ -273,7 +275,7 @@ def test_libraries_have_one_place(name: str) -> None:
 
 
 LAZY = """
-    zstandard lz4 isal tqdm rich PIL filetype imagesize numpy pyarrow yaml subprocess multiprocessing
+    zstandard lz4 isal tqdm rich PIL filetype imagesize numpy pyarrow duckdb yaml subprocess multiprocessing
     sqlite3 zipfile msgpack cbor2 soundfile simplejpeg torch distributed dask
     cloudpickle
 """

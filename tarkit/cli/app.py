@@ -39,6 +39,7 @@ COMMANDS = {
     "get": "Write one field, or one sample, found by its key.",
     "extract": "Unpack samples into a directory, and nowhere else.",
     "tsv": "Write a table with a row for each sample; also named table.",
+    "sql": "Run a query of SQL over archives, views and tables.",
     "stats": "Count samples, fields, sizes and classes.",
     "check": "Find what is wrong with shards, and write a clean copy.",
     "index": "Write index files that other tools read.",

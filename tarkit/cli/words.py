@@ -32,6 +32,8 @@ stats x.tar --by cls  # how many samples a class has
     hist histogram plot value-counts groupby group classes
 tsv x.tar -f 'cls json.width' -o x.tsv  # a table; .csv, .jsonl, .parquet are others
     export csv json jsonl parquet columns cut awk dataframe to-csv to-json to-parquet tar2tsv tar2json
+sql "select cls, count(*) from 'x.tar' group by cls"  # a query; fields and paths into JSON are columns
+    duckdb query-sql sqlite select-sql join-sql
 get a/17.jpg x.tar -o 17.jpg  # one field of a sample
     read open field lookup pick tarfirst
 extract x.tar -C files  # unpack all samples

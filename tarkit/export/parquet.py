@@ -17,6 +17,12 @@ from tarkit.tables.parquet import PyarrowFile, load_pyarrow
 GROUP_ROWS, GROUP_BYTES = 8192, 16 << 20  # limits of a row group
 
 
+class MixedColumn(TarkitError):
+    """A later value of a column is of another type than the first ones."""
+
+    column = ""
+
+
 def parquet_pieces(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
     """Yield a table as bytes. The type of each column is inferred from the first row group (up to 8192 rows).
 
@@ -24,7 +30,7 @@ def parquet_pieces(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[b
     values of several types. Pictures and sounds are as Hugging Face's `datasets` writes them.
 
     Raises:
-        TarkitError: a later value does not fit the type of its column.
+        MixedColumn: a later value does not fit the type of its column.
         MissingLibrary: pyarrow is not installed.
     """
     pyarrow, parquet = load_pyarrow(spell("format", "parquet"))
@@ -44,7 +50,9 @@ def parquet_pieces(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[b
             except (ValueError, TypeError, AttributeError, pyarrow.ArrowException):
                 message = f"column {show(column.head)}: a value in rows {done + 1} to {done + len(group)} is not"
                 hint = f"{spell('format', 'jsonl')} takes values of any type"
-                raise TarkitError(f"{message} {kind}, the type of the first rows", hint) from None
+                mixed = MixedColumn(f"{message} {kind}, the type of the first rows", hint)
+                mixed.column = column.head
+                raise mixed from None
         table = pyarrow.table(arrays, names=[column.head for column in columns], metadata=_features(columns))
         writer = writer or _writer(parquet, file, table.schema, columns)
         writer.write_table(table)

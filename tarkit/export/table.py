@@ -85,7 +85,7 @@ class TableOptions(Options):
         "--locate/--no-locate",
         help="Columns that make it a view.  [default: in Parquet]",
         more="__shard__, __start__ and __stop__ say where each sample lies. A Parquet file has them by default if all "
-        "inputs are plain archives or views, and no column has pictures or sounds: an edited table is a view at once.",
+        "inputs are plain archives or views, and no column has pictures or sounds or is *: an edited table is a view.",
     )
     header: bool = row("Table", "--no-header", "--noheader", default=True, help="No header line, in TSV and CSV.")
     on_missing: OnMissing = "error"
@@ -148,9 +148,14 @@ def _is_located(data: Chain, options: TableOptions, format: TableFormat, table: 
     """Return whether the table has the columns of a view."""
     if options.locate is not None or format != "parquet":
         return bool(options.locate)
-    if not options.key or data.opaque or not data.of_archives or any(column.feature for column in table.columns):
+    if (
+        not options.key
+        or data.opaque
+        or not data.of_archives
+        or any(column.feature or column.exact for column in table.columns)
+    ):
         return False
-    return all(map(_is_plain, data.locations)) and not any(map(_renames, data.steps))
+    return all(map(is_plain_input, data.locations)) and not any(map(_renames, data.steps))
 
 
 def _renames(step: Step) -> bool:
@@ -160,7 +165,7 @@ def _renames(step: Step) -> bool:
     return bool(step.fields.rename) or any(choice.new is not None for choice in step.fields.keep or ())
 
 
-def _is_plain(location: Location) -> bool:
+def is_plain_input(location: Location) -> bool:
     """Return whether an input is a view or, as far as its name says, a plain archive."""
     if location.kind == "url":
         return codec_by_suffix(location.text) is None and message_format_by_suffix(location.text) is None

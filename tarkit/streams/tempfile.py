@@ -1,14 +1,22 @@
-"""Temporary files without a name: the system removes them when the process ends, however it ends."""
+"""Temporary files without a name, which the system removes when the process ends, however it ends; a directory."""
 
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager
 
 from tarkit.signals import uninterrupted
 from tarkit.streams.copy import write_all
 from tarkit.streams.files import Descriptor
 
 FALLBACK = "/var/tmp"  # /tmp may be in memory
+
+
+def temporary_directory(directory: str | None = None) -> AbstractContextManager[str]:
+    """Return a new directory, which is removed with its files when the block ends."""
+    from tempfile import TemporaryDirectory
+
+    return TemporaryDirectory(prefix="tarkit-", dir=directory or FALLBACK)
 
 
 class TemporaryFile(Descriptor):

@@ -42,6 +42,7 @@ LINES = {
     "get": "get 1.cls in.tar -o out",
     "extract": "extract in.tar -C out --force",
     "tsv": "tsv in.tar -f cls -o out.tsv",
+    "sql": "sql 'select 1' -o out.tsv",
     "stats": "stats in.tar",
     "check": "check in.tar",
     "index": "index in.tar -f dali -o in.idx",

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 import tarkit
+from tarkit import demo_recipes
+from tests._documents import documents
 from tests._tools import each_row
-from tests.conftest import Archive, Run
-from tests.interop._packages import needs, result
+from tests.conftest import Archive, Run, keys
+from tests.interop._packages import ROOT, needs, result
 
 pytestmark = pytest.mark.torch
 
@@ -72,6 +74,19 @@ def test_tables_for_datasets(run: Run, archive: Archive) -> None:
     kinds, rows = result(READ_HF)
     assert kinds == {"__key__": "Value", "image": "Image", "txt": "Value", "wav": "Audio"}
     assert rows == [("a", (5, 4), "x"), ("b", None, "ß")]
+
+
+@each_row("tool", ["polars", "pandas"])
+def test_the_job_of_the_documentation(run: Run, here: Path, tool: str) -> None:
+    """The page on tables has the same job for SQL and for each tool."""
+    needs(tool)
+    demo_recipes.write(here)
+    run("table", "shards/", "-f", "cls txt", "-o", "values.view.parquet")
+    blocks = documents.blocks((ROOT / "docs/recipes/tables.md").read_text(encoding="utf-8"))
+    [text] = [each.text for each in blocks if each.language == "py" and f"import {tool}" in each.text]
+    result(text + "\nprint(0)")
+    run("cat", "longest.view.parquet", "-o", "longest.tar")
+    assert keys(Path("longest.tar")) == "cat/1 cat/4 dog/1 dog/4"
 
 
 TOOLS = {

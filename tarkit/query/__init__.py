@@ -1,0 +1,1 @@
+"""SQL over archives, views and tables, by DuckDB."""

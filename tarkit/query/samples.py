@@ -1,0 +1,165 @@
+"""Samples as a table for DuckDB: where they lie, and the values that a query asks for, in a temporary Parquet file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from tarkit.errors import Problem, TarkitError
+from tarkit.export.columns import CELL, KEY, MISSING, Column, Row
+from tarkit.export.parquet import MixedColumn, parquet_pieces
+from tarkit.export.table import is_plain_input, location_columns
+from tarkit.media.coding import Coder
+from tarkit.pipeline.chain import Archives, Chain
+from tarkit.pipeline.output import Output
+from tarkit.pipeline.run import Run
+from tarkit.pipeline.view_rows import SHARD, START, STOP
+from tarkit.samples.lookup import FieldLookup
+from tarkit.samples.sample import TarSample, singly
+from tarkit.samples.values import Name
+from tarkit.streams.location import Location
+
+TEXTS = ("text", "integer", "json", "lines")  # kinds of fields that have a value; contents of others are bytes
+_HERE = Output(Location("path", "./x", "x"), None)  # paths of archives are seen from the present directory
+_coder = Coder()
+
+
+class AskedColumn:
+    """A value that a query asks for.
+
+    Attributes:
+        name: its name.
+        form: `value`; `text`, of fields as it is there; or `bytes`.
+        present: whether a sample had it.
+        missing: the problem of the first that had not.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.form: Literal["value", "text", "bytes"] = "value"
+        self.present = False
+        self.missing: Problem | None = None
+        self._name = Name(name)
+        kind = _coder.kind(name) if self._name.may_be_field else None
+        self._may_have_bytes = kind is None and self._name.may_be_field
+        if kind is not None and kind.name not in TEXTS:
+            self.form = "bytes"
+
+    def cell(self, lookup: FieldLookup) -> Any:
+        """Return the value in a sample: numbers, text, or JSON; bytes of other contents; MISSING where it has none.
+
+        Raises:
+            Problem: `bad-field`, `sparse-entry`.
+        """
+        try:
+            value = self._name.cell(lookup, CELL) if self.form == "bytes" else self._value(lookup)
+        except Problem as problem:
+            if problem.name != "missing-field":
+                raise
+            self.missing = self.missing or problem
+            return MISSING
+        self.present = True
+        return MISSING if value is None else value
+
+    def widen(self) -> bool:
+        """Take a form that has more values; return False if there is none."""
+        if self.form == "bytes" or (self.form == "text" and not self._may_have_bytes):
+            return False
+        self.form = "text" if self.form == "value" else "bytes"
+        return True
+
+    @property
+    def column(self) -> Column:
+        """The column of the temporary file."""
+        kind = {"value": "", "text": "string", "bytes": "binary"}[self.form]
+        return Column(self.name, (Name(self.name, exact=True),), kind=kind)
+
+    def _value(self, lookup: FieldLookup) -> Any:
+        try:
+            return self._name.value(lookup) if self.form == "value" else self._name.words(lookup)
+        except Problem as problem:
+            if problem.name != "bad-field" or not self._may_have_bytes or lookup.find(self._name.field) is None:
+                raise
+        return self._name.cell(lookup, CELL)
+
+
+def usual_columns(locations: Sequence[Location]) -> list[str]:
+    """Return the columns that archives have without being asked: the place of a sample, if all of them are plain."""
+    return [KEY, SHARD, START, STOP] if all(map(is_plain_input, locations)) else [KEY]
+
+
+def write_samples(
+    path: str, locations: Sequence[Location], asked: Sequence[AskedColumn], run: Run, places: bool, tmpdir: str
+) -> None:
+    """Write a row for each sample of archives or views, in order.
+
+    Args:
+        path: the Parquet file.
+        locations: the archives or views.
+        asked: the values.
+        run: where problems and progress go.
+        places: whether there are columns with the key and the place of a sample.
+        tmpdir: the directory of temporary files.
+
+    Raises:
+        TarkitError: no sample has one of the values.
+    """
+    while True:
+        try:
+            _write(path, locations, asked, run, places, tmpdir)
+            break
+        except MixedColumn as error:  # such as numbers in the first rows, and text in later ones
+            mixed = [one for one in asked if one.name == error.column and one.widen()]
+            if not mixed or any(location.kind in ("stdin", "pipe", "object") for location in locations):
+                raise
+            run.note(f"{error.column}: values of several types: all are {mixed[0].form}")
+    for one in asked:
+        if not one.present and one.missing is not None:
+            raise TarkitError(f"no sample has {one.name!r}: {one.missing.detail}", one.missing.hint)
+
+
+def _write(
+    path: str,
+    locations: Sequence[Location],
+    asked: Sequence[AskedColumn],
+    run: Run,
+    places: bool,
+    tmpdir: str,
+) -> None:
+    data = Chain(Archives(tuple(locations)), lambda: run)
+    batches, flow = data.batches(run, moves=False, contents=False, directory=tmpdir)
+    located: list[Column] = []
+    if places:
+        located = [Column(KEY, (Name(KEY),))]
+        if len(usual_columns(locations)) > 1:
+            located += location_columns(data, _HERE)
+    heads = [*located, *(one.column for one in asked)]
+    read = 0
+
+    def rows() -> Iterator[Row]:
+        nonlocal read
+        for sample in singly(batches):
+            if sample.key is not None:
+                row = _row(sample, located, asked, run)
+                read += 1
+                if row is not None:
+                    yield row
+
+    shown = run.draw("reading", rows(), lambda: run.bytes, lambda: read)
+    with flow, open(path, "wb") as file:
+        for piece in parquet_pieces(heads, shown):
+            file.write(piece)
+        flow.finish()
+
+
+def _row(sample: TarSample, located: Sequence[Column], asked: Sequence[AskedColumn], run: Run) -> Row | None:
+    lookup = FieldLookup(sample)
+    row: Row = [column.cell(lookup) for column in located]
+    for one in asked:
+        try:
+            row.append(one.cell(lookup))
+        except Problem as problem:
+            if run.policy.apply(problem) == "drop":
+                return None
+            row.append(MISSING)
+    return row
