@@ -14,8 +14,10 @@ from tarkit.arguments import check_path
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.pipeline.output import refuse_input
 from tarkit.problems import Policy
+from tarkit.samples.dataset import object_of
 from tarkit.samples.sample import SampleBatch
 from tarkit.stores import connect, schemes
+from tarkit.stores.object_prefetch import open_ahead
 from tarkit.streams.location import Location, portable_location
 from tarkit.streams.text import file_label, parse_file
 
@@ -236,7 +238,7 @@ class Run:
             from tarkit.parallel import in_order  # not loaded for one process
 
             return in_order(jobs, work, processes, tmpdir)
-        return map(work, jobs)
+        return map(work, open_ahead(jobs, _object_in))
 
     def do_in_order(
         self, work: Callable[[Job, Policy], Result], jobs: Iterable[Job], processes: int = 1
@@ -271,6 +273,12 @@ class Run:
                 connect.delete_object(path, options)
             else:
                 os.unlink(path)
+
+
+def _object_in(job: object) -> tuple[str, StoreOptions | None] | None:
+    """Return the object that a job reads: it is an input, or a tuple with one."""
+    parts = (job,) if isinstance(job, Location) or not isinstance(job, tuple) else job
+    return next((object_of(part) for part in parts if isinstance(part, Location)), None)
 
 
 def _judged(work: Callable[[Job, Policy], Result], policy: Policy, job: Job) -> Iterator[Any]:

@@ -17,6 +17,7 @@ from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import SampleBatch, TarSample, key_of, singly, split_name
 from tarkit.stores import connect
+from tarkit.stores.object_prefetch import open_ahead
 from tarkit.streams.background import ReadAhead
 from tarkit.streams.codecs import (
     MESSAGES,
@@ -31,7 +32,7 @@ from tarkit.streams.codecs.registry import DECODED, LZMA, ZIP
 from tarkit.streams.command import CommandReader
 from tarkit.streams.fileobjects import reader_of
 from tarkit.streams.files import Descriptor, File, allow_files
-from tarkit.streams.location import Location, refuse_views
+from tarkit.streams.location import Location, is_view, refuse_views
 from tarkit.streams.ranges import CopiedStream, HeldRange, spooled
 from tarkit.streams.readers import DescriptorReader, FileReader, Prepended
 from tarkit.streams.source import FileSource, Source, StreamSource, WindowSource
@@ -41,6 +42,7 @@ from tarkit.tar.reader import TarReader
 
 if TYPE_CHECKING:
     from tarkit.stores.reading import RemoteObject
+    from tarkit.stores.store import StoreOptions
 
 
 SMALL = 1 << 12  # bytes of the first request for an object of which not all may be read
@@ -125,6 +127,13 @@ def open_source(
         source = _stream(reader, location, ahead, tmpdir, None if offset else file)
     source.object_version = version
     return source
+
+
+def object_of(location: Location) -> tuple[str, StoreOptions | None] | None:
+    """Return the object of a store that an input is, if it is worth opening before its turn; else None."""
+    if location.kind != "url" or is_view(location) or connect.cache_of(location.options):
+        return None  # a cache fetches all of it
+    return location.text, location.options
 
 
 def is_plain_file(location: Location) -> bool:
@@ -454,7 +463,7 @@ class DatasetReader(InputReader):
     ) -> Iterator[Source | BatchSource]:
         """Yield the inputs; `waiting` has those that were opened and not yielded yet."""
         copy: CopiedStream | None = None
-        rest = iter(self.locations)
+        rest = open_ahead(self.locations, object_of)
         while True:
             for location in islice(rest, self.prefetch + 1 - len(waiting)):
                 stream = (self.stream and self.contents and not self.spool) or (

@@ -12,6 +12,7 @@ from tarkit.errors import Usage, spell, warn
 from tarkit.sizes import parse_size
 from tarkit.stores.schemes import Scheme, find_scheme, public_name, scheme_of, unknown_scheme_error
 from tarkit.stores.store import OPTION_KEYS, Info, Store, StoreOptions, TryAgain, silent
+from tarkit.threads import ThreadCall
 
 if TYPE_CHECKING:
     from tarkit.stores.cache import CachedFile, ObjectCache
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _options = StoreOptions()
+_expected: dict[tuple[str, StoreOptions], ThreadCall[RemoteObject]] = {}
+"""Objects that are opened by threads before their turn."""
 
 
 def configure(options: StoreOptions) -> None:
@@ -57,14 +60,46 @@ def check_settings(url: str, options: StoreOptions) -> None:
 
 def open_object(url: str, options: StoreOptions | None = None, first: int | None = None) -> RemoteObject:
     """Open an object for reading; the first request asks for `first` bytes, by default the first range of a stream."""
+    options = options_of(options)
+    expected = _expected.pop((url, options), None)
+    if expected is not None and not expected.elsewhere:
+        return expected.result()
+    return _open(url, options, first)
+
+
+def _open(url: str, options: StoreOptions, first: int | None = None) -> RemoteObject:
     from tarkit.stores.reading import FIRST, RemoteObject
 
-    options = options_of(options)
     remote = RemoteObject(store_of(url, options), url, public_name(url), options, first or FIRST)
     if not remote.info.ranges:
         named = remote.info.version is not None and remote.info.size is not None
         _note_whole("/".join(remote.name.split("/", 3)[:3]), named, options)
     return remote
+
+
+def expect_object(url: str, options: StoreOptions | None = None) -> Callable[[], object]:
+    """Open an object in a thread, and read its first bytes: `open_object` returns it, once.
+
+    Returns:
+        A function that gives it up, if it was not opened.
+    """
+    from tarkit.stores.reading import FIRST
+
+    chosen = options_of(options)
+
+    def opened() -> RemoteObject:
+        remote = _open(url, chosen)
+        if remote.info.ranges:
+            remote.read(0, FIRST)
+        return remote
+
+    call = _expected[url, chosen] = ThreadCall(opened)
+
+    def give_up() -> None:
+        if _expected.get((url, chosen)) is call:
+            del _expected[url, chosen]
+
+    return give_up
 
 
 def head_object(url: str, options: StoreOptions | None = None) -> Info:

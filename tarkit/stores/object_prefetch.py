@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tarkit.stores import connect
@@ -27,10 +28,15 @@ WHOLE = 4 << 20
 UNSIZED = 1 << 20
 """Bytes that the first request asks for where the length is not known, or larger than WHOLE."""
 
+OPENED = 16
+"""Objects that are opened before their turn, with the first MiB of each."""
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Wanted = tuple[str, int | None]
 """The URL of an object, and its length in bytes if it is known."""
+Opened = tuple[str, "StoreOptions | None"]
+"""The URL of an object, and how it is reached."""
 
 
 def prefetch_objects(
@@ -59,6 +65,31 @@ def prefetch_objects(
             yield first, request
     while waiting:
         yield waiting.popleft()[:2]
+
+
+def open_ahead(items: Iterable[Item], object_of: Callable[[Item], Opened | None]) -> Iterator[Item]:
+    """Yield items in order, while threads open the objects of the next ones: `connect.open_object` returns these.
+
+    `object_of` returns the object of an item, None for none. Nothing is opened before the second item is asked for, so
+    that the first costs no other; then one object, and twice as many after each, up to OPENED.
+    """
+    waiting: deque[tuple[Item, Callable[[], object]]] = deque()
+    rest, allowed = iter(items), 0
+    try:
+        while True:
+            for item in islice(rest, allowed + 1 - len(waiting)):
+                place = object_of(item) if waiting else None  # the caller opens the first of them
+                waiting.append((item, bool if place is None else connect.expect_object(*place)))
+            if not waiting:
+                return
+            item, give_up = waiting[0]
+            yield item
+            waiting.popleft()
+            give_up()
+            allowed = min(2 * allowed or 1, OPENED)
+    finally:
+        for _, give_up in waiting:
+            give_up()
 
 
 class Fetched(NamedTuple):

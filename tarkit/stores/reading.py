@@ -97,7 +97,7 @@ class RemoteObject:
         One that is not `eager` may be closed soon: it requests no more bytes ahead than were read.
         """
         opening = self._take_opening()
-        head = self._head if (start, stop) == (0, None) else b""
+        head = self._head[start:] if stop is None else b""
         if opening is not None and (start > 0 or stop is not None):
             opening.close()
             opening = None

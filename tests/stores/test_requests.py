@@ -150,6 +150,53 @@ def test_a_few_samples_of_many_objects(server: HttpServer, run: Run, here: Path)
     assert sum(served.requests for served in server.objects.values()) <= 200
 
 
+ALL: dict[str, list[str]] = {
+    "stats": ["stats", "--json"],
+    "check": ["check"],
+    "check of contents": ["check", "--same-as", "a.tar", "-q"],
+    "tsv": ["tsv", "-f", "cls"],
+    "cat": ["cat", "-o", "-"],
+    "sort": ["sort", "-o", "-"],
+    "index": ["index", "--format", "dali", "-o", "x/"],
+}
+
+
+@each_row("command", ALL)
+def test_many_small_objects(command: str, server: HttpServer, run: Run, here: Path) -> None:
+    """Each is read by one request, that is made before its turn; results are in order, and as of files."""
+    Path("x").mkdir()
+    Path("a.tar").write_bytes(tar(members(1, 10)))
+    for number in range(20):
+        data = tar([(f"{number:02}-{name}", content) for name, content in members(3, 9_000)])
+        Path(f"{number:02}.tar").write_bytes(data)
+        server.serve(f"/{number:02}.tar", data)
+    words = ALL[command]
+    remote = run(*words, f"{server.url}/{{00..19}}.tar", exit=None)
+    requests = [served.requests for served in server.objects.values()]
+    assert sum(requests) <= 20 + 2
+    local = run(*words, "{00..19}.tar", exit=None)
+    assert remote.status == local.status
+    assert remote.stdout.replace(f"{server.url}/".encode(), b"") == local.stdout
+
+
+def test_objects_behind_the_last_sample(server: HttpServer, run: Run, here: Path) -> None:
+    """Where the first objects have all that is wanted, the others are not requested, or few of them."""
+    for number in range(20):
+        server.serve(f"/{number:02}.tar", tar([(f"{number:02}-{name}", data) for name, data in members(3, 9_000)]))
+    for count, most in ((2, 1), (4, 3), (7, 5)):
+        server.log.clear()
+        run("show", f"{server.url}/{{00..19}}.tar", "-c", str(count))
+        assert len({path for _, path, _ in server.log}) <= most
+
+
+def test_an_object_that_is_gone(server: HttpServer, run: Run, here: Path) -> None:
+    """The error names it, and not one behind it."""
+    for number in (*range(5), 6, 8):
+        server.serve(f"/{number}.tar", tar([(f"{number}-{name}", data) for name, data in members(3, 900)]))
+    ran = run("tsv", f"{server.url}/{{0..8}}.tar", "-f", "cls", exit=1)
+    assert ran.stderr.startswith(f"tarkit: {server.url}/5.tar: No such file or directory")
+
+
 @each_row("number", [2, 3, 5])
 def test_an_object_that_changes_while_a_view_is_read(number: int, server: HttpServer, run: Run, here: Path) -> None:
     """Bytes of two versions are never mixed."""
