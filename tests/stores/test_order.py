@@ -49,6 +49,8 @@ ORDERS: dict[str, list[str]] = {
     "sort by a field": ["sort", "-s", "cls"],
     "shuffle": ["shuffle", "--seed", "7"],
     "chosen": ["shuffle", "--seed", "7", "--where", "cls < 20"],
+    "drawn": ["cat", "--seed", "7", "--sample", "20"],
+    "balanced": ["cat", "--seed", "7", "--balance", "size.cls"],
 }
 
 
