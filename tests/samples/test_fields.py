@@ -1,4 +1,4 @@
-"""Which entries, in which order and under which name: samples/fields.py; see also tests/commands/test_cat.py."""
+"""Stems and templates of keys: samples/fields.py; fields are in tests/commands, test_cat.py and test_usage.py."""
 
 from __future__ import annotations
 
@@ -6,44 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.errors import Usage
-from tarkit.samples.fields import Fields, parse_fields, stem
+from tarkit.samples.fields import Fields, stem
 from tests._tools import each_row
-
-
-@each_row(
-    ("text", "expected"),
-    [
-        ("jpg", [(None, "jpg")]),
-        ("jpg json", [(None, "jpg"), (None, "json")]),
-        ("  seg.png\tcls\n", [(None, "seg.png"), (None, "cls")]),
-        ("png,jpg", "'png,jpg': a comma separates alternatives, of which the first present one is used"),
-        ("image:png,jpg", [("image", "png jpg")]),
-        ("image=png,jpg label=cls", [("image", "png jpg"), ("label", "cls")]),
-        ("a:b=c", [("a", "b=c")]),
-        ("é:\udce9", [("é", "\udce9")]),
-        ("", "no field given"),
-        ("  ", "no field given"),
-        ("a:", "invalid field 'a:': it must be NAME, NEW:OLD or NEW:OLD1,OLD2"),
-        ("=b", "invalid field '=b': it must be NAME, NEW:OLD or NEW:OLD1,OLD2"),
-        ("a,", "invalid field 'a,': it must be NAME, NEW:OLD or NEW:OLD1,OLD2"),
-        ("x,,y", "invalid field 'x,,y': it must be NAME, NEW:OLD or NEW:OLD1,OLD2"),
-        ("d/a", "invalid field name 'd/a': it contains a slash"),
-    ],
-)
-def test_parse_fields(text: str, expected: list[tuple[str | None, str]] | str) -> None:
-    """Spaces separate fields, : or = renames, commas separate alternatives."""
-    result: list[tuple[str | None, str]] | str
-    try:
-        result = [
-            (
-                None if want.new is None else want.new.decode("utf-8", "surrogateescape"),
-                b" ".join(want.old).decode("utf-8", "surrogateescape"),
-            )
-            for want in parse_fields(text)
-        ]
-    except Usage as error:
-        result = str(error)
-    assert result == expected
 
 
 @each_row(

@@ -1,54 +1,12 @@
-"""Selection of samples: samples/select.py, and the lists of keys of samples/keys.py."""
+"""Lists of keys: samples/keys.py."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tarkit.errors import TarkitError, Usage
+from tarkit.errors import TarkitError
 from tarkit.samples.keys import read_keys
-from tarkit.samples.select import Slice, parse_slice
 from tests._tools import each_row
-
-MOST = 2**63 - 2
-
-
-@each_row(
-    ("text", "expected"),
-    [
-        ("3", (3, 4, 1)),
-        ("0", (0, 1, 1)),
-        (":", (0, None, 1)),
-        ("::", (0, None, 1)),
-        ("2:", (2, None, 1)),
-        (":5", (0, 5, 1)),
-        ("2:5", (2, 5, 1)),
-        ("5:2", (5, 2, 1)),
-        ("::3", (0, None, 3)),
-        ("1:9:2", (1, 9, 2)),
-        (" 1 : 9 ", (1, 9, 1)),
-        (f"{10**30}:{10**30}:{10**30}", (MOST, MOST, MOST)),
-        (f"{10**30}", (MOST, MOST + 1, 1)),
-        ("", "slice='': LO:HI:STEP takes up to three integers"),
-        ("x", "slice='x': LO:HI:STEP takes up to three integers"),
-        ("1.5", "slice='1.5': LO:HI:STEP takes up to three integers"),
-        ("1:2:3:4", "slice='1:2:3:4': LO:HI:STEP takes up to three integers"),
-        ("-1", "slice='-1': negative numbers are not supported"),
-        (":-1", "slice=':-1': negative numbers are not supported"),
-        ("::-1", "slice='::-1': negative numbers are not supported"),
-        ("::0", "slice='::0': the step must be at least 1"),
-    ],
-)
-def test_slices(text: str, expected: Slice | str) -> None:
-    """LO:HI:STEP is a slice as in Python, but with indices from the start only."""
-    result: Slice | str
-    try:
-        result = parse_slice(text)
-    except Usage as error:
-        result = str(error)
-    assert result == expected
-
-
-# ---- lists of keys
 
 FILES = {
     "list": b"a\nb c\r\n\n\xe9\n",
