@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, NoReturn, overload
 from tarkit.errors import MissingKey, TarkitError, Unsupported, show
 from tarkit.indexing import lookup
 from tarkit.indexing.files import IndexFile
+from tarkit.indexing.formats import IndexRow
 from tarkit.pipeline.origins import is_object
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import WHOLE, DecodedSample, Sample
 from tarkit.problems import Policy
-from tarkit.samples.dataset import open_source
+from tarkit.samples.dataset import object_of, open_source
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.sizes import plural
+from tarkit.stores.object_prefetch import WHOLE as WHOLE_OBJECT
+from tarkit.stores.object_prefetch import prefetch_objects
 from tarkit.streams.location import Location, is_view
 from tarkit.streams.source import WindowSource
 from tarkit.tar import block, pax
@@ -66,13 +69,23 @@ class IndexedDataset(Sequence[Sample]):
         self._by_index: dict[int, tuple[int, array[int]]] = {}
         """Of the shards whose headers were not read, their first sample, and where the last entry of each begins."""
         self._confirmed = -1  # the sample that was read last
-        for location in locations:
+        places = {location.text: location for location in locations}
+        requests = prefetch_objects(
+            locations,
+            lambda location: None if object_of(location) is None else (location.text, WHOLE_OBJECT),
+            lambda url, size: _look(places[url]),
+        )
+        for location, request in requests:
             if is_view(location):
                 self._add_view(location, run)
                 continue
-            shard = _OpenedShard(location)
+            shard, covered, lines = _look(location) if request is None else request.result()
             source = shard.source()
-            if not self._add_by_index(source, run):
+            for index, reason in lines:
+                (run.note if isinstance(reason, lookup.Unreadable) else run.warn)(lookup.not_used(index, reason))
+            if covered is not None:
+                self._add_by_index(source, *covered, run)
+            else:
                 for sample in SampleReader(source, run.policy, moves=False):
                     if not sample.plain:
                         _refuse_globals(sample)
@@ -97,17 +110,8 @@ class IndexedDataset(Sequence[Sample]):
             self._add(key, row, row + size)
         self._sources.append(view)
 
-    def _add_by_index(self, source: WindowSource, run: Run) -> bool:
-        """Add the samples of an object by an index beside it; return False if no index matches the object."""
-
-        def report(index: IndexFile, reason: lookup.Stale) -> None:
-            tell = run.note if isinstance(reason, lookup.Unreadable) else run.warn
-            tell(lookup.not_used(index, reason))
-
-        covered = lookup.covered(source, report) if source.url is not None else None
-        if covered is None:
-            return False
-        index, rows = covered
+    def _add_by_index(self, source: WindowSource, index: IndexFile, rows: Sequence[IndexRow], run: Run) -> None:
+        """Add the samples of an object by an index beside it."""
         run.note(f"{source.name}: {plural(len(rows), 'sample')} by {index.name}")
         starts = array("Q", [row.last_header for row in rows])
         self._by_index[len(self._sources)] = len(self), starts
@@ -115,7 +119,6 @@ class IndexedDataset(Sequence[Sample]):
         for key, fields in rows:
             self._add(key, start, fields[-1].stop)
             start = fields[-1].stop
-        return True
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -315,6 +318,20 @@ class _OpenedShard:
         if self._location.kind == "stdin":
             raise TypeError("cannot pickle a dataset of stdin: name a file or a URL")
         return _OpenedShard, (self._location, self._state)
+
+
+Looked = tuple[_OpenedShard, tuple[IndexFile, list[IndexRow]] | None, list[tuple[IndexFile, lookup.Stale]]]
+"""A shard, the index of it and its rows if one matches, and those that do not, with the reasons."""
+
+
+def _look(location: Location) -> Looked:
+    """Open a shard; of an object, read an index beside it, in any thread."""
+    shard, lines = _OpenedShard(location), list[tuple[IndexFile, lookup.Stale]]()
+    source = shard.source()
+    covered = None
+    if source.url is not None:
+        covered = lookup.covered(source, lambda index, reason: lines.append((index, reason)))
+    return shard, covered, lines
 
 
 def _entry_at(source: WindowSource, start: int) -> Entry | None:
