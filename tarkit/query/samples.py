@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from tarkit.errors import Problem, TarkitError
 from tarkit.export.columns import CELL, KEY, MISSING, Column, Row
 from tarkit.export.parquet import MixedColumn, parquet_pieces
-from tarkit.export.table import is_plain_input, location_columns
+from tarkit.export.table import is_plain_input
 from tarkit.media.coding import Coder
 from tarkit.pipeline.chain import Archives, Chain
-from tarkit.pipeline.output import Output
+from tarkit.pipeline.locator import Locator
 from tarkit.pipeline.run import Run
+from tarkit.pipeline.steps import Flow
 from tarkit.pipeline.view_rows import SHARD, START, STOP
+from tarkit.pipeline.view_writer import ViewWriter
 from tarkit.samples.lookup import FieldLookup
-from tarkit.samples.sample import TarSample, singly
+from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.samples.values import Name
 from tarkit.streams.location import Location
+from tarkit.streams.sink import open_sink
+from tarkit.tables.parquet import load_pyarrow
 
 TEXTS = ("text", "integer", "json", "lines")  # kinds of fields that have a value; contents of others are bytes
-_HERE = Output(Location("path", "./x", "x"), None)  # paths of archives are seen from the present directory
 _coder = Coder()
 
 
@@ -104,6 +108,7 @@ def write_samples(
     Raises:
         TarkitError: no sample has one of the values.
     """
+    before = run.samples
     while True:
         try:
             _write(path, locations, asked, run, places, tmpdir)
@@ -112,6 +117,7 @@ def write_samples(
             mixed = [one for one in asked if one.name == error.column and one.widen()]
             if not mixed or any(location.kind in ("stdin", "pipe", "object") for location in locations):
                 raise
+            run.samples = before
             run.note(f"{error.column}: values of several types: all are {mixed[0].form}")
     for one in asked:
         if not one.present and one.missing is not None:
@@ -119,42 +125,50 @@ def write_samples(
 
 
 def _write(
-    path: str,
-    locations: Sequence[Location],
-    asked: Sequence[AskedColumn],
-    run: Run,
-    places: bool,
-    tmpdir: str,
+    path: str, locations: Sequence[Location], asked: Sequence[AskedColumn], run: Run, places: bool, tmpdir: str
 ) -> None:
     data = Chain(Archives(tuple(locations)), lambda: run)
+    heads = usual_columns(locations) if places else []
     batches, flow = data.batches(run, moves=False, contents=False, directory=tmpdir)
-    located: list[Column] = []
-    if places:
-        located = [Column(KEY, (Name(KEY),))]
-        if len(usual_columns(locations)) > 1:
-            located += location_columns(data, _HERE)
-    heads = [*located, *(one.column for one in asked)]
-    read = 0
+    if len(heads) > 1 and not asked:
+        _write_places(path, batches, flow, tmpdir)
+        return
+    kinds = {SHARD: "string", START: "int64", STOP: "int64"}
+    columns = [Column(name, (Name(name),), kind=kinds.get(name, "")) for name in heads]
+    locator = Locator(os.path.realpath("."))
 
     def rows() -> Iterator[Row]:
-        nonlocal read
         for sample in singly(batches):
             if sample.key is not None:
-                row = _row(sample, located, asked, run)
-                read += 1
-                if row is not None:
-                    yield row
+                values = _values(sample, asked, run)
+                run.samples += 1
+                if values is not None:  # behind them a sample is complete
+                    place = (sample.key, locator.name(sample.source), sample.start, sample.stop) if heads[1:] else ()
+                    yield [*(place or (sample.key,) * len(heads)), *values]
 
-    shown = run.draw("reading", rows(), lambda: run.bytes, lambda: read)
+    shown = run.draw("reading", rows(), lambda: run.bytes, lambda: run.samples)
     with flow, open(path, "wb") as file:
-        for piece in parquet_pieces(heads, shown):
+        for piece in parquet_pieces([*columns, *(one.column for one in asked)], shown):
             file.write(piece)
         flow.finish()
 
 
-def _row(sample: TarSample, located: Sequence[Column], asked: Sequence[AskedColumn], run: Run) -> Row | None:
+def _write_places(path: str, batches: Iterator[SampleBatch], flow: Flow, tmpdir: str) -> None:
+    """Write where samples lie: batches become columns, at several times the speed of rows."""
+    arrow, _ = load_pyarrow("SQL")
+    sink = open_sink("path", path)
+    with flow, ViewWriter(sink, os.path.realpath("."), arrow.schema([]), tmpdir) as writer:
+        for batch in flow.run.watch("reading", batches, lambda: writer.position, None):
+            if batch.key is not None:
+                writer.add(batch)
+        flow.finish()
+        writer.finish()
+
+
+def _values(sample: TarSample, asked: Sequence[AskedColumn], run: Run) -> Row | None:
+    """Return the values of a sample; None if the policy leaves it out."""
     lookup = FieldLookup(sample)
-    row: Row = [column.cell(lookup) for column in located]
+    row: Row = []
     for one in asked:
         try:
             row.append(one.cell(lookup))

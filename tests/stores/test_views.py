@@ -110,3 +110,15 @@ def test_a_table_in_a_store(bucket: Bucket, here: Path) -> None:
     assert 0 < len(seen) < 20
     tarkit_run("cat", "t.parquet", "-o", "b.tar")
     assert Path("a.tar").read_bytes() == Path("b.tar").read_bytes()
+
+
+def test_a_query_over_objects(bucket: Bucket, here: Path) -> None:
+    """Archives in a store are tables of a query, and its result may be a view of them."""
+    pytest.importorskip("duckdb")
+    archive = bucket.put("a.tar", tar(A))
+    tarkit_run(
+        "sql", f"from '{archive}' where size.jpg = 600 and __key__ < 'a2' order by __key__ desc", "-o", "v.parquet"
+    )
+    tarkit_run("cat", "v.parquet", "-o", "t.tar")
+    assert keys(Path("t.tar")).split()[:2] == ["a19", "a18"]
+    assert parquet.read_table("v.parquet")["__shard__"].unique().to_pylist() == [archive]
