@@ -27,7 +27,9 @@ EXAMPLES = (
 )
 COST = (
     "One pass: each byte is read and written once, contents are not decoded. Memory does not grow with the data; "
-    "--shuffle N holds N samples of a stream, large ones in temporary space, and -m N keeps N inputs open."
+    "--shuffle N holds N samples of a stream, large ones in temporary space, and -m N keeps N inputs open.\f "
+    "--sample N and --balance read the headers of all samples first, and copy those of streams that may be chosen to "
+    "temporary space."
 )
 
 SPECS = (".yaml", ".yml")  # suffixes of files that describe data sets

@@ -114,6 +114,8 @@ class Draw(ChooseAmongAll):
         """Return the samples that are drawn."""
         if self.count in ("max", "median"):
             flow.repeats, flow.keys_may_repeat, flow.is_repeated = spell("per_class", self.count), True, None
+            hint = f"{flow.repeats} repeats samples: {spell('rekey', '{index:09d}-{key}')} gives each a key of its own"
+            flow.run.policy.repairs |= {"joined-sample": hint, "repeated-key": hint}
         candidates = _Candidates(self, flow)
         flow.at_end.append(candidates.report)
         return candidates.batches(flow.run.watch_input("reading", batches, total_size(flow.inputs.locations)))

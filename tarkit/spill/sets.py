@@ -18,7 +18,8 @@ from tarkit.streams.tempfile import TemporaryFile
 HELD = 1 << 20  # items of a set in memory: 100 to 200 MB
 WRITTEN = 1 << 19  # items that are divided into parts together
 BUCKET = 64  # items
-MOST = 8  # stored sets of a growing one that are looked at for each item
+MOST = 16  # stored sets of a growing one
+FILTER = 1 << 26  # bytes of the bits by which most new items need no lookup in these
 
 _PARTS = 1024  # a power of 2
 _PART_BITS = _PARTS.bit_length() - 1
@@ -145,24 +146,36 @@ class Marks:
 
 
 class GrowingSet:
-    """Items that are added one by one; `HELD` of them may be in memory."""
+    """Items that are added one by one; `HELD` of them may be in memory.
+
+    Of stored ones a bit at the place of a hash is set: where it is not, the item is new.
+    """
 
     def __init__(self, tmpdir: str | None) -> None:
         self._tmpdir = tmpdir
+        self._filter = bytearray()
         self._recent: set[bytes] = set()
         self._stored: list[StoredSet] = []
 
     def add(self, item: bytes) -> bool:
         """Add an item; return whether it is new."""
-        if item in self._recent or any(item in stored for stored in self._stored):
+        if item in self._recent or (self._stored and self._is_stored(item)):
             return False
         self._recent.add(item)
         if len(self._recent) >= HELD:
             self._store()
         return True
 
+    def _is_stored(self, item: bytes) -> bool:
+        at, bit = divmod(hash(item) % (8 * len(self._filter)), 8)
+        return bool(self._filter[at] >> bit & 1) and any(item in stored for stored in self._stored)
+
     def _store(self) -> None:
         """Move the items in memory to the disk; those of many sets become one."""
+        bits = self._filter = self._filter or bytearray(FILTER)
+        for number in map(hash, self._recent):
+            at, bit = divmod(number % (8 * FILTER), 8)
+            bits[at] |= 1 << bit
         if len(self._stored) < MOST:
             self._stored.append(StoredSet(self._recent, self._tmpdir))
         else:

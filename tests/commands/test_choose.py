@@ -235,5 +235,8 @@ def test_commands_that_choose(run: Run, archive: Archive) -> None:
     assert keys(run("proc", word, *words, "-c", "true").stdout) == chosen
     ran = run("mix", word, *words, "--until", "all")
     assert len(keys(ran.stdout).split()) == 3
+    ran = run("mix", word, *words, "--per-class", "max", "--until", "all", "-o", "m.tar", exit=1)
+    hint = "--per-class max repeats samples: --rekey '{index:09d}-{key}' gives each a key of its own"
+    assert ran.lines[-1] == f"hint: {hint}"
     run("cat", word, "--sample", "2", "--seed", "1", "-o", "o-{stem}.tar")
     assert keys("o-in.tar") == keys(run("cat", word, "--sample", "2", "--seed", "1").stdout)

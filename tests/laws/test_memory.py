@@ -164,7 +164,7 @@ def test_a_large_sample(words: str, most: int, here: Path, growth: Growth) -> No
 
 CHOICES = ("--sample 300", "--balance size", "--balance size --per-class max --rekey '{index}'")
 CHOSEN = {"tarkit.pipeline.choose.MEMORY": 1 << 20, "tarkit.pipeline.choose.FEW": 1 << 10}
-CHOSEN |= {"tarkit.spill.sets.HELD": 1 << 10, "tarkit.spill.sets.WRITTEN": 1 << 10}
+CHOSEN |= {"tarkit.spill.sets." + name: 1 << 10 for name in ("HELD", "WRITTEN", "FILTER")}
 MANY = [  # the command, the number and size of the samples, constants, and how much memory it may take
     *((f"split - {limit} -o s-%d.tar -q", (600, 40_000), SMALL, LIMIT // 4) for limit in ("-c 200", "-s 9M", "-n 3")),
     *(

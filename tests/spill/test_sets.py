@@ -43,6 +43,7 @@ def test_a_growing_set(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(seed)
     monkeypatch.setattr(sets, "HELD", draw.choice((1, 20, 10_000)))
     monkeypatch.setattr(sets, "MOST", draw.choice((1, 3)))
+    monkeypatch.setattr(sets, "FILTER", draw.choice((1, 9, 500)))
     growing, model = GrowingSet(None), set[bytes]()
     for item in items_of(draw, 200):
         assert growing.add(item) == (item not in model)
