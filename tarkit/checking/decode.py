@@ -10,7 +10,7 @@ from functools import cached_property
 from tarkit.checking.findings import Finding
 from tarkit.errors import MissingLibrary, Usage, show, spell
 from tarkit.media.coding import KINDS, extension
-from tarkit.media.limits import TooLarge, decode_limit, limit_words
+from tarkit.media.limits import NotDecoded, decode_limit, limit_words
 from tarkit.media.whole import content_fault, is_decodable, load_decoder
 from tarkit.samples.fields import parse_fields
 from tarkit.samples.names import fold
@@ -125,7 +125,7 @@ class ContentCheck:
                 yield Finding("unchecked-content", self.shard, offset, key, words)
                 return
             fault = content_fault(form, source.read(entry.data, entry.data + entry.size))
-        except TooLarge as error:
+        except NotDecoded as error:
             words = f"{show(entry.name)} is not decoded: {error}"
             yield Finding("unchecked-content", self.shard, offset, key, words)
             return

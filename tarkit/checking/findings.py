@@ -35,7 +35,8 @@ FINDINGS: dict[str, ProblemKind] = {
     ),
     "unchecked-content": ProblemKind(
         "error",
-        "a field of --decode is too large to be decoded; a note for links, and for fields without a decoder",
+        "a field of --decode is not decoded: it is too large, or a pickle; a note for links, and for fields without a"
+        " decoder",
         "",
         "",
     ),

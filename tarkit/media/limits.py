@@ -11,7 +11,11 @@ from tarkit.errors import TarkitError, Usage
 from tarkit.sizes import parse_size, plural
 
 
-class TooLarge(TarkitError):
+class NotDecoded(TarkitError):
+    """Content is not decoded, and may be whole: it is too large, may run code, or is of a kind that is not known."""
+
+
+class TooLarge(NotDecoded):
     """A value would take more memory than a field of its size may become."""
 
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from tarkit.errors import MissingLibrary, TarkitError, Usage, printable
+from tarkit.media import coding_arrays as arrays
+from tarkit.media import coding_torch as tensors
 from tarkit.media import whole_pictures, whole_sound
 from tarkit.media.coding import Coder, is_compressed
 from tarkit.media.coding_gzip import expand
-from tarkit.media.limits import TooLarge, compressed_field, decode_limit, limit_words
+from tarkit.media.limits import NotDecoded, TooLarge, compressed_field, decode_limit, limit_words
 
 _OBJECTS = frozenset(("json", "msgpack", "cbor"))
 _RATIO = 16  # so many times less content of these is decoded: an empty list of one to three bytes takes 64 of memory
@@ -34,17 +37,14 @@ def content_fault(field: str, data: bytes) -> str | None:
 
     Raises:
         MissingLibrary: the library that decodes it is not installed.
-        TooLarge: it would take more memory than its size allows.
+        NotDecoded: it may be whole, but takes too much memory, or cannot be decoded without running code.
         Usage: TARKIT_DECODE_LIMIT is invalid.
     """
-    check = _check_of(field.removesuffix(".gz").removesuffix(".GZ"))
     try:
-        if not is_compressed(field):
-            check(data)
-        else:
-            with compressed_field(len(data)):
-                check(expand(data))
-    except (MissingLibrary, TooLarge, Usage):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of large pictures, odd metadata, arrays of old versions
+            _check(field, data)
+    except (MissingLibrary, NotDecoded, Usage):
         raise
     except Exception as error:  # of any library
         return _reason(error, data)
@@ -59,6 +59,14 @@ def is_decodable(field: str) -> bool:
 def load_decoder(field: str) -> None:
     """Import the libraries that decode a field. Raises MissingLibrary if one is not installed."""
     content_fault(field[:-3] if is_compressed(field) else field, b"")
+
+
+def _check(field: str, data: bytes) -> None:
+    if not is_compressed(field):
+        _check_of(field)(data)
+    else:
+        with compressed_field(len(data)):
+            _check_of(field[:-3])(expand(data))
 
 
 def _check_of(name: str) -> Callable[[bytes], Any]:
@@ -90,6 +98,24 @@ def _check_lines(data: bytes) -> None:
                 raise TarkitError(f"line {number}: {_reason(error, line)}") from None
 
 
+def _check_arrays(data: bytes) -> None:
+    try:
+        arrays.decode(data)
+    except ValueError as error:
+        if "allow_pickle" in str(error):
+            raise NotDecoded("arrays of Python objects are pickles, which can run any code") from None
+        raise
+
+
+def _check_torch(data: bytes) -> None:
+    try:
+        tensors.decode(data)
+    except TarkitError as error:
+        if data.startswith(b"PK") and not isinstance(error, (MissingLibrary, NotDecoded)):  # it has checksums
+            raise NotDecoded("it has other objects than tensors, numbers, str, list, tuple and dict") from None
+        raise
+
+
 def _refuse_constant(name: str) -> None:
     raise TarkitError(f"{name} is not JSON")
 
@@ -108,5 +134,8 @@ _STRICT: dict[str, Callable[[bytes], Any]] = {
     "sound": whole_sound.check,
     "json": _check_json,
     "lines": _check_lines,
+    "array": _check_arrays,
+    "arrays": _check_arrays,
+    "torch": _check_torch,
 }
 """The checks of kinds whose decoders are lenient, by name."""

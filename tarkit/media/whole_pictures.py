@@ -5,7 +5,6 @@ Formats: PNG (ISO 15948: the checksums of all chunks), GIF89a (its blocks, up to
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from tarkit.errors import TarkitError
@@ -18,6 +17,7 @@ from tarkit.media.quiet import silent_stderr
 _CUT = "it is cut off before its end"
 _FORMATS = frozenset(("jpeg", "png", "webp", "gif", "bmp", "tiff", "netpbm"))
 _PNG_END = b"IEND\xaeB`\x82"
+_JPEG_END = b"\xff\xd9"
 _JPEG, _GIF = b"\xff\xd8\xff", b"GIF8"
 _EXTENSION, _IMAGE, _TRAILER = 0x21, 0x2C, 0x3B  # blocks of GIF
 
@@ -31,8 +31,7 @@ def check(data: bytes) -> None:
     """
     Image = media_library("PIL.Image", "pictures")
     jpeg = media_library("simplejpeg", "pictures")
-    with warnings.catch_warnings(), silent_stderr():
-        warnings.simplefilter("ignore")  # a large picture, odd metadata
+    with silent_stderr():
         try:
             image = open_image(data)
         except Image.UnidentifiedImageError:
@@ -43,7 +42,7 @@ def check(data: bytes) -> None:
                 raise TarkitError(_CUT)
         first = 0
         if data.startswith(_JPEG):
-            _check_jpeg(jpeg, data)
+            _check_jpeg(jpeg, image, data)
             first = 1  # others are thumbnails and the like
         for frame in range(first, getattr(image, "n_frames", 1)):
             image.seek(frame)
@@ -59,10 +58,17 @@ def _other_content(kind: str) -> str:
     return f"it is {kind}, not JPEG, PNG, WebP, GIF, BMP, TIFF or PPM"
 
 
-def _check_jpeg(jpeg: Any, data: bytes) -> None:
-    _, _, colours, _ = jpeg.decode_jpeg_header(data)
-    colours = {"CMYK": "CMYK", "YCCK": "CMYK", "Gray": "GRAY"}.get(colours, "RGB")
-    jpeg.decode_jpeg(data, colorspace=colours, strict=True)
+def _check_jpeg(jpeg: Any, image: Any, data: bytes) -> None:
+    """Decode a JPEG at an eighth of its size, without colours: all of its data are read, in a quarter of the time."""
+    try:
+        _, _, colours, _ = jpeg.decode_jpeg_header(data)
+    except ValueError:  # unusual samplings of colours too, which Pillow decodes
+        image.load()
+        if _JPEG_END not in data:
+            raise TarkitError(_CUT) from None
+        return
+    form = "CMYK" if colours in ("CMYK", "YCCK") else "GRAY"
+    jpeg.decode_jpeg(data, colorspace=form, min_height=1, min_width=1, min_factor=8, strict=True)
 
 
 def _check_gif(data: bytes) -> None:

@@ -13,11 +13,13 @@ from typing import Any
 from tarkit.errors import TarkitError
 from tarkit.media import mpeg
 from tarkit.media.libraries import media_library
+from tarkit.media.limits import NotDecoded
 from tarkit.media.quiet import silent_stderr
 from tarkit.sizes import plural
 
 _PIECE = 1 << 18  # values of all channels that are decoded together
 _UNKNOWN = 1 << 62  # frames, and more: the header does not say how many there are
+_ESTIMATED = ("MP3", "MPEG")  # formats whose header need not say how many there are
 _STREAMED = (0, 0xFFFFFFFF)  # sizes in a wav of a program that could not seek
 _LAST_PAGE = 4
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
@@ -29,26 +31,32 @@ def check(data: bytes) -> None:
 
     Raises:
         MissingLibrary: soundfile or numpy is not installed.
+        NotDecoded: libsndfile does not know this kind of samples.
         Exception: whatever soundfile raises.
     """
     media_library("numpy", "sound", extra="sound")
     soundfile = media_library("soundfile", "sound")
-    with silent_stderr(), soundfile.SoundFile(io.BytesIO(data)) as sound:
-        format, frames, decoded = sound.format, sound.frames, _decode(sound)
-    if decoded != frames and 0 < frames < _UNKNOWN:
+    try:
+        with silent_stderr(), soundfile.SoundFile(io.BytesIO(data)) as sound:
+            format, frames, decoded = sound.format, sound.frames, _decode(sound)
+    except soundfile.LibsndfileError as error:
+        if "unimplemented" in str(error):
+            raise NotDecoded(f"libsndfile does not decode it: {error.error_string}") from None
+        raise
+    if decoded != frames and 0 < frames < _UNKNOWN and format not in _ESTIMATED:
         raise TarkitError(f"{decoded} of {plural(frames, 'frame')} can be decoded")
     if format == "WAV" and data.startswith(b"RIFF"):
         _check_wav(data)
     elif format == "OGG":
         _check_ogg(data)
-    elif format in ("MP3", "MPEG"):
+    elif format in _ESTIMATED:
         _check_mp3(data)
 
 
 def _decode(sound: Any) -> int:
     """Decode a sound piece by piece, and return the number of frames."""
-    size, total = max(1, _PIECE // sound.channels), 0
-    while count := len(sound.buffer_read(size, dtype="float32")) // (4 * sound.channels):
+    piece, total = bytearray(4 * sound.channels * max(1, _PIECE // sound.channels)), 0
+    while count := sound.buffer_read_into(piece, dtype="float32"):
         total += count
     return total
 

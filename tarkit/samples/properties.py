@@ -112,7 +112,7 @@ def _lines(lookup: FieldLookup, field: bytes, raw: Raw) -> int:
 
 
 def _ok(lookup: FieldLookup, field: bytes, raw: Raw) -> bool:
-    from tarkit.media.limits import DEFAULT, TooLarge
+    from tarkit.media.limits import DEFAULT, NotDecoded
     from tarkit.media.whole import content_fault, is_decodable
 
     name = os.fsdecode(field)
@@ -120,7 +120,7 @@ def _ok(lookup: FieldLookup, field: bytes, raw: Raw) -> bool:
         raise lookup.bad(field, "has no decoder that could say whether it is whole")
     try:
         return content_fault(name, lookup.content(field, raw, DEFAULT)) is None
-    except TooLarge as error:
+    except NotDecoded as error:
         raise lookup.bad(field, f"is not decoded: {error}") from None
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tarkit.media import whole
-from tarkit.media.limits import TooLarge
+from tarkit.media.limits import NotDecoded, TooLarge
 from tarkit.media.whole import content_fault, is_decodable, load_decoder
 from tests._tools import each_row
 
@@ -167,6 +167,25 @@ def test_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     for field, data in large:
         with pytest.raises(TooLarge, match="TARKIT_DECODE_LIMIT=4G sets another limit"):
             content_fault(field, data)
+
+
+def test_what_is_not_decoded() -> None:
+    """Objects may run code, and a kind of sound may be unknown: such content may be whole."""
+    file = io.BytesIO()
+    numpy.save(file, numpy.array([None]), allow_pickle=True)
+    wav = sound("WAV", "PCM_16")
+    for field, data, words in (
+        ("npy", file.getvalue(), "arrays of Python objects are pickles"),
+        ("wav", wav[:34] + b"\x2d" + wav[35:], "libsndfile does not decode it"),
+    ):
+        with pytest.raises(NotDecoded, match=words):
+            content_fault(field, data)
+
+
+def test_sound_without_a_number_of_frames() -> None:
+    """The number of frames of an mp3 is an estimate of libsndfile where no header has it."""
+    mp3 = sound("MP3", "MPEG_LAYER_III")
+    assert content_fault("mp3", mp3[mp3.index(b"\xff\xf3" if b"\xff\xf3" in mp3[1:] else b"\xff\xfb", 4) :]) is None
 
 
 def test_unknown_sizes() -> None:
