@@ -38,7 +38,9 @@ _CELL = 16 << 20  # bytes of a field that is compared
 _LONG = 32  # bytes of a value, of which more are hashed
 _PLACE = Struct("<BIQQ")  # the set (0 or 1), the index of a shard in it, the offset, the number of the sample
 _HASH = re.compile(rb"[0-9A-Fa-f]{16}")
-_NONE = (1 << 64) - 1
+_NONE = (1 << 64) - 1  # in place of the bits and the position of a hash
+_BITS = 32  # where its bits begin
+_POSITION = (1 << _BITS) - 1
 
 Places = list[bytes]  # of samples with one value: `_PLACE` and the key
 
@@ -93,6 +95,7 @@ def read_values(compared: Compared, tmpdir: str | None, job: tuple[int, Location
                 except Problem as problem:
                     problem.hint = f"{spell('allow', problem.name)} compares the others"
                     policy.apply(problem)
+                    policy.findings[-1] = policy.findings[-1]._replace(key=sample.key)
                 report.samples += 1
                 report.first, report.last = report.first or sample.key, sample.key
             report.entries += len(sample.raw)
@@ -234,48 +237,57 @@ class Leaks:
     def _near(self) -> Iterator[EqualSample]:
         """Yield the samples whose hashes are equal, or differ in a few bits: the nearest one of each."""
         groups = SpilledList[Places](self._tmpdir)
-        hashes, firsts, sides = array("Q"), array("Q"), bytearray()
+        ranks, hashes, sides = self._grouped(groups)
+        nearest = self._nearest(hashes, sides)
+        wanted = {score & _POSITION for score in nearest if score != _NONE}
+        side = 0 if self.within else 1
+        partners = {
+            rank: _of_set(places, side)[0] for rank, places in zip(ranks, groups, strict=True) if rank in wanted
+        }
+        for rank, places in zip(ranks, groups, strict=True):
+            equal = list(self._matches(places))
+            yield from equal
+            if (score := nearest[rank]) != _NONE:
+                alone = places[:1] if self.within else [] if equal else _of_set(places, 0)
+                other = partners[score & _POSITION]
+                yield from (EqualSample(_placed(place), other, score >> _BITS, 0) for place in alone)
+
+    def _grouped(self, groups: SpilledList[Places]) -> tuple[memoryview, Any, Any]:
+        """Append the samples of each hash to `groups`.
+
+        Returns:
+            The rank of each group in the order of their first samples; by rank the hashes, and the sets that have each.
+        """
+        numpy = load_numpy()
+        hashes, firsts, sides = array("Q"), array("I"), bytearray()
         for value, places in self._values.groups():
             groups.append(places)
             hashes.append(int(value, 16))
             firsts.append(_ordinal(places[0]))
             sides.append(sum({1 << place[0] for place in places}))
-        if not hashes:
-            return
-        numpy = load_numpy()
-        order = numpy.argsort(numpy.frombuffer(firsts, numpy.uint64))
-        rank = numpy.empty(len(order), numpy.uint32)
-        rank[order] = numpy.arange(len(order), dtype=numpy.uint32)
-        bits, nearest = self._nearest(
-            numpy, numpy.frombuffer(hashes, numpy.uint64)[order], numpy.frombuffer(sides, numpy.uint8)[order]
-        )
-        wanted = set(numpy.unique(nearest[bits <= self.compared.distance]).tolist())
-        side = 0 if self.within else 1
-        partners = {
-            number: _of_set(places, side)[0]
-            for number, places in zip(rank.tolist(), groups, strict=True)
-            if number in wanted
-        }
-        for number, places in zip(rank.tolist(), groups, strict=True):
-            matches = list(self._matches(places))
-            yield from matches
-            if bits[number] <= self.compared.distance:
-                alone = places[:1] if self.within else [] if matches else _of_set(places, 0)
-                other = partners[int(nearest[number])]
-                yield from (EqualSample(_placed(place), other, int(bits[number]), 0) for place in alone)
+        order = numpy.argsort(numpy.frombuffer(firsts, numpy.uint32))
+        del firsts
+        ranks = numpy.empty(len(order), numpy.uint32)
+        ranks[order] = numpy.arange(len(order), dtype=numpy.uint32)
+        sorted_hashes = numpy.frombuffer(hashes, numpy.uint64)[order]
+        del hashes
+        return memoryview(ranks), sorted_hashes, numpy.frombuffer(sides, numpy.uint8)[order]
 
-    def _nearest(self, numpy: Any, hashes: Any, sides: Any) -> tuple[Any, Any]:
-        """Return for each hash in how many bits the nearest one differs that it is compared with, and which that is.
+    def _nearest(self, hashes: Any, sides: Any) -> memoryview:
+        """Return for each hash the nearest one that it is compared with: in how many bits it differs, and its position.
 
         With `within` these are earlier ones, else those of the second set for those of the first.
         """
-        best = numpy.full(len(hashes), _NONE, numpy.uint64)  # bits and the position of the other
+        numpy = load_numpy()
+        best = numpy.full(len(hashes), _NONE, numpy.uint64)
         for one, other, bits in near_pairs(hashes, self.compared.distance):
             for these, those in ((one, other), (other, one)):
                 compared = those < these if self.within else (sides[these] & 1) & (sides[those] >> 1) == 1
-                score = bits[compared].astype(numpy.uint64) << numpy.uint64(32) | those[compared].astype(numpy.uint64)
+                score = bits[compared].astype(numpy.uint64) << numpy.uint64(_BITS) | those[compared].astype(
+                    numpy.uint64
+                )
                 numpy.minimum.at(best, these[compared], score)
-        return best >> numpy.uint64(32), best & numpy.uint64(0xFFFFFFFF)
+        return memoryview(best)
 
 
 def _of_set(places: Places, side: int) -> Places:
