@@ -36,6 +36,7 @@ _INDEX = "__index_level_"
 _MEDIA = ("picture", "sound")
 _VAGUE = ("img", "image")  # names of fields with pictures that are no formats
 _SHORT = {"jpeg": "jpg", "jpe": "jpg", "jfif": "jpg", "tiff": "tif", "netpbm": "ppm"}
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}  # names of types, for numpy
 _NO_FORMATS = ("data", "empty", "json", "text", "latin text", "pickle")
 
 _coder = Coder()
@@ -250,9 +251,9 @@ class ColumnarTable:
         cells: list[ContentCell | None] = []
         for row, value in enumerate(column.to_pylist()):
             try:
-                array = None if value is None else numpy.array(value, kind.to_pandas_dtype())
+                array = None if value is None else numpy.array(value, _FLOATS.get(str(kind), str(kind)))
                 cells.append(None if array is None else ContentCell(_coder.encode(field, array)))
-            except (ValueError, TypeError, NotImplementedError) as error:
+            except (ValueError, TypeError) as error:
                 message = f"{self.name}:{index + row + 1}: the column {show(name)} has no array for {show(field)}"
                 raise TarkitError(f"{message}: {error}") from None
         return cells
