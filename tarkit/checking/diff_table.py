@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from tarkit.checking.diff import Difference
-from tarkit.errors import Usage
+from tarkit.errors import Usage, spell
 from tarkit.export.columns import MISSING, Column, Row
 from tarkit.export.table import TableOptions
 from tarkit.export.writer import gathered, pieces
@@ -19,8 +19,10 @@ _NAME = (Name("__key__"),)  # all cells are names, and no content
 
 
 def table_output(word: str, options: StoreOptions | None) -> Output:
-    """Return the output of the table. Raises Usage for a suffix of another format."""
+    """Return the output of the table. Raises Usage for a suffix of another format, and for stdout."""
     output = text_output(word, options=options)
+    if output.location.kind == "stdout":
+        raise Usage(f"{spell('output')} writes to a file, the sums go to stdout", "without it, differences are lines")
     try:
         TableOptions().format_of(output)
     except Usage as error:

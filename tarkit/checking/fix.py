@@ -189,8 +189,10 @@ class Fix:
 
 
 def rejects_output(run: Run, locations: Sequence[Location], word: str, options: StoreOptions | None) -> Output:
-    """Return the archive for samples that are left out, and reserve it. Raises Usage if it is an input."""
+    """Return the archive for samples that are left out, and reserve it. Raises Usage if it is an input or stdout."""
     output = archive_output(word, None, options=options)
+    if output.location.kind == "stdout":
+        raise Usage(f"{spell('rejects')} writes to a file, the findings go to stdout")
     if output.location.kind == "path":
         refuse_overwrite(status_of(output.location.text), locations)
         run.reserve(output.location.text, "the file of rejects")

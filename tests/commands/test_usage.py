@@ -203,6 +203,10 @@ check -T empty --same-as in.tar => empty: an empty list of inputs |
 check in.tar -T empty => empty: an empty list of inputs |
 check in.tar --json --list-bad -> --json and --list-bad: choose one
 check in.tar --rejects r.tar -> --rejects requires --fix or --decode
+check in.tar --decode txt --rejects - -> --rejects writes to a file, the findings go to stdout
+check in.tar --fix f.tar --rejects - -> --rejects writes to a file, the findings go to stdout
+check in.tar --diff in.tar -o - -> -o writes to a file, the sums go to stdout
+check in.tar --diff in.tar -o x.xlsx -> x.xlsx: tables of this format are not written
 check in.tar --allow nothing -> --allow nothing: unknown problem...
 check in.tar --fix o.tar -p 2 -> --fix cannot be used with -p: it reads one input at a time
 check in.tar --fix - -> --fix writes to files, the findings go to stdout
