@@ -280,6 +280,7 @@ class Chain:
         *,
         moves: bool = True,
         contents: bool = True,
+        listed: bool = False,
         directory: str | None = None,
         spool: bool = False,
         inputs: InputReader | None = None,
@@ -291,6 +292,8 @@ class Chain:
             run: where problems and counts go.
             moves: whether samples are copied to other archives, which breaks hard links between samples.
             contents: whether all contents are read, or just headers and some values.
+            listed: whether the output needs keys and places alone, so that rows of views may pass without a look at
+                their archives, if no step needs more.
             directory: that of the output, for temporary files.
             spool: whether streams, and results of code of the user, are kept in temporary files, so that `Flow.reread`
                 can read the samples again after all steps, and the next run the inputs.
@@ -305,6 +308,7 @@ class Chain:
         # parts of samples may come to the first step that orders or counts them, if it joins them
         inputs.gather = next((step.scope for step in steps if step.scope != "sample" or step.opaque), None) == "parts"
         inputs.stream, inputs.reordered, inputs.field = False, False, None
+        inputs.unread = listed and all(step.reads == "keys" for step in steps)
         flow = Flow(run, inputs, keys_may_repeat=self._origin.keys_may_repeat)
         flow.at_end.append(inputs.unchanged)
         with ExitStack() as stack:

@@ -84,6 +84,10 @@ class RangeList:
         self._input, self.here = self._number(source.origin if isinstance(source, AssembledSource) else source)
         return len(self._names) > inputs
 
+    def file_of(self, source: Source) -> int:
+        """Return the number of the file of an archive that stays."""
+        return self._number(source)[1]
+
     def _number(self, source: Source) -> tuple[int, int]:
         """Return the numbers of an input and of its file; -1 if it does not stay."""
         if source not in self._numbers:
@@ -191,6 +195,15 @@ class RangeList:
             self._rows.append(first)
         return WITH_ROW, ROW.pack(number, row.number) + (key or b"")
 
+    def row_tails(self, rows: Sequence[ViewRow]) -> Iterator[bytes]:
+        """Yield what the places of samples with these rows, which are of one group, have before their keys."""
+        first = rows[0].after(-rows[0].number)
+        _, tail = self._tail(None, rows[0])
+        group = row_in(SHORT.pack(WITH_ROW, 0, 0, 0) + tail)
+        assert group is not None
+        assert first is not None
+        return map(ROW.pack, repeat(group[0]), range(rows[0].number, rows[0].number + len(rows)))
+
     def row_of(self, place: Place) -> ViewRow | None:
         """Return the row of the sample at a place; None if it is not one of a view."""
         found = row_in(place)
@@ -242,13 +255,13 @@ class RangeList:
         sample.row = self.row_of(place)
         return sample
 
-    def batches(self, places: Sequence[Place], read: bool = True) -> Iterator[SampleBatch]:
+    def batches(self, places: Sequence[Place], read: bool = True, together: int = TOGETHER) -> Iterator[SampleBatch]:
         """Yield the samples at places, together if they follow each other, or are small: then their bytes are read.
 
-        Without `read` they come together as they are, and nothing is read.
+        Without `read` they come together as they are, and nothing is read. At most `together` are in a batch.
         """
-        for at in range(0, len(places), TOGETHER):
-            yield from self._together(places[at : at + TOGETHER], read)
+        for at in range(0, len(places), together):
+            yield from self._together(places[at : at + together], read)
 
     def _together(self, places: Sequence[Place], read: bool) -> Iterator[SampleBatch]:
         """Yield the samples at some places as one batch, as two halves, or one by one."""
@@ -258,7 +271,8 @@ class RangeList:
             return
         rows = None
         if kinds == {WITH_ROW}:
-            rows = list(map(self.row_of, places))
+            pairs = map(ROW.unpack_from, places, repeat(TAIL))
+            rows = [self._rows[group].after(number) for group, number in pairs]
             places = [place[:TAIL] + place[TAIL + ROW.size :] for place in places]
         _, numbers, starts, sizes = zip(*map(SHORT.unpack_from, places), strict=True)
         keys = [place[TAIL:] for place in places]

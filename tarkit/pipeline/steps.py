@@ -95,14 +95,15 @@ class Step:
         name: the method of `Dataset` that adds it.
         scope: the samples that a result needs: one `sample`; `all` samples of the run, which it orders or counts;
             or `parts`, all as well, and it joins the parts of scattered samples.
-        reads: `headers` if it passes on samples unchanged, and needs their headers and some values alone.
+        reads: `headers` if it passes on samples unchanged, and needs their headers and some values alone; `keys` if it
+            looks at nothing but keys.
         permutes: whether all samples come out as they are, perhaps in another order.
         opaque: whether it runs code of the user, so that its results are kept where they are read twice.
     """
 
     name: str = ""
     scope: Literal["sample", "all", "parts"] = "sample"
-    reads: Literal["headers", "contents"] = "contents"
+    reads: Literal["keys", "headers", "contents"] = "contents"
     permutes: bool = False
     opaque: bool = False
 
@@ -130,12 +131,14 @@ class Step:
 class SampleFilter(Step):
     """Choose samples. A list of keys that is `shared` by several sources is not reported: `ReportKeys` does that."""
 
-    reads = "headers"
+    reads: Literal["keys", "headers", "contents"] = "headers"
 
     def __init__(self, select: Select, shared: bool = False) -> None:
         self.select = select
         self.shared = shared
         self.name = _used(select, "where", "match", "keys", "exclude_keys", "sample", "slice", "count")
+        if select.where is None:
+            self.reads = "keys"
         if select.slice is not None or select.sample is not None or select.count is not None:
             self.scope = "all"
 

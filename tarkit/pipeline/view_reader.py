@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import islice, pairwise, repeat
-from operator import add, or_, sub
+from itertools import accumulate, islice, pairwise, repeat
+from operator import add, eq, or_, sub
 from typing import TYPE_CHECKING
 
 from tarkit.errors import MissingFile, Problem, TarkitError, Unsupported, show
@@ -83,10 +83,10 @@ class ViewReader:
         self.dropped = 0
         before = 0
         rows_in_order = self._file.rows()
-        if any(location.kind == "url" for location in self.shards.values()):
+        if not self._inputs.unread and any(location.kind == "url" for location in self.shards.values()):
             rows_in_order = self._fetched(rows_in_order)
         for rows in rows_in_order:
-            yield from self.read(rows, before)
+            yield from (self._unread(rows) if self._inputs.unread else None) or self.read(rows, before)
             before += len(rows.keys)
 
     def _fetched(self, rows_in_order: Iterator[Rows]) -> Iterator[Rows]:
@@ -168,8 +168,24 @@ class ViewReader:
             self._changed(*bad[0], before + at, "the archive has no such range")
         yield from self._samples(places, rows, first, before)
 
-    def _usual_places(self, rows: Rows) -> list[Place] | None:
-        """Return the places of samples if each is one range that can be: 20 % of `cat` of small samples."""
+    def _unread(self, rows: Rows) -> list[SampleBatch] | None:
+        """Return the samples of rows as they are, without a look at their archives; None if a row is unusual."""
+        keys, starts, stops = rows.keys, rows.starts, rows.stops
+        sizes = self._usual_sizes(rows)
+        if sizes is None or rows.fields is not None or len(keys) < LEAST or any(map(eq, keys, islice(keys, 1, None))):
+            return None
+        sources = list(map(self._sources.__getitem__, rows.shards))
+        if len(set(rows.shards)) == 1 and all(map(eq, stops, islice(starts, 1, None))):
+            batch = SampleBatch(sources[0], starts[0], keys, stops)
+        else:
+            joined = JoinedSource(self.name, 0, list(zip(sources, starts, stops, strict=True)))
+            places = list(zip(sources, starts, strict=True))
+            batch = SampleBatch(joined, 0, keys, list(accumulate(sizes)), places=places)
+        batch.rows = rows.of(0, len(keys)) if rows.group.columns else None
+        return [batch]
+
+    def _usual_sizes(self, rows: Rows) -> list[int] | None:
+        """Return the bytes of samples if each is one range that can be."""
         starts, stops = rows.starts, rows.stops
         if rows.more is not None or (reduce(or_, starts) | reduce(or_, stops)) % 512 or min(starts) < 0:
             return None
@@ -177,18 +193,19 @@ class ViewReader:
         for shard, stop in zip(rows.shards, stops, strict=True):
             if stop > ends.get(shard, 0):
                 ends[shard] = stop
-        numbers: dict[str, int] = {}
-        for shard, end in ends.items():
-            source = self._source(shard)
-            self._ranges.enter(source)
-            numbers[shard] = self._ranges.here
-            if end > (source.size or 0):
-                return None
-        sizes = list(map(sub, stops, starts))
-        if min(sizes) <= 0 or max(sizes) >= SHORT_LIMIT:
+        if any(end > (self._source(shard).size or 0) for shard, end in ends.items()):
             return None
+        sizes = list(map(sub, stops, starts))
+        return None if min(sizes) <= 0 or max(sizes) >= SHORT_LIMIT else sizes
+
+    def _usual_places(self, rows: Rows) -> list[Place] | None:
+        """Return the places of samples if each is one range that can be: 20 % of `cat` of small samples."""
+        sizes = self._usual_sizes(rows)
+        if sizes is None:
+            return None
+        numbers = {shard: self._ranges.file_of(self._source(shard)) for shard in dict.fromkeys(rows.shards)}
         files = map(numbers.__getitem__, rows.shards)
-        return list(map(add, map(SHORT.pack, repeat(0), files, starts, sizes), rows.keys))
+        return list(map(add, map(SHORT.pack, repeat(0), files, rows.starts, sizes), rows.keys))
 
     def _samples(self, places: Sequence[bytes], rows: Rows, first: int, before: int) -> Iterator[SampleBatch]:
         """Yield the samples at places, whose rows begin at `first`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from operator import add, sub
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,19 @@ from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.pipeline.locator import Locator, directory_of
 from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.stages import without_strays
-from tarkit.pipeline.view_rows import FIELDS, INTO, KEY, MORE, SHARD, START, STOP, RowGroup, ranges_type, view_file
+from tarkit.pipeline.view_rows import (
+    FIELDS,
+    INTO,
+    KEY,
+    MORE,
+    SHARD,
+    START,
+    STOP,
+    RowGroup,
+    RowRange,
+    ranges_type,
+    view_file,
+)
 from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.streams.copy import CHUNK
 from tarkit.streams.location import Location, is_view
@@ -42,14 +54,17 @@ class _Rows:
         self.fields: dict[int, str] = {}
         self.into = array("i")  # of the shards that the samples are for, their numbers in `names_into`
         self.names_into: dict[str, int] = {}
-        self.groups: list[tuple[RowGroup | None, list[int]]] = []  # of rows in turn, their numbers in a group of a view
+        self.values: list[tuple[RowGroup | None, int]] = []  # of each row the group that has its values, and its number
 
-    def add_values(self, group: RowGroup | None, numbers: list[int]) -> None:
-        """Note where the values of the next rows are."""
-        if self.groups and self.groups[-1][0] is group:
-            self.groups[-1][1].extend(numbers)
-        else:
-            self.groups.append((group, numbers))
+    def by_group(self) -> dict[RowGroup | None, tuple[list[int], list[int]]]:
+        """Return of each group the numbers of its rows here, and in the group."""
+        members: dict[RowGroup | None, tuple[list[int], list[int]]] = {}
+        for here, (group, there) in enumerate(self.values):
+            if (pair := members.get(group)) is None:
+                pair = members[group] = [], []
+            pair[0].append(here)
+            pair[1].append(there)
+        return members
 
 
 class _Part:
@@ -156,9 +171,12 @@ class ViewWriter:
         rows.starts.extend(starts)
         rows.stops.extend(stops)
         if batch.rows is None:
-            rows.add_values(None, [0] * (end - begin))
-        for row in (batch.rows or ())[begin:end]:
-            rows.add_values(row.group, [row.number])  # type: ignore[attr-defined]
+            rows.values.extend(repeat((None, 0), end - begin))
+        elif isinstance(batch.rows, RowRange):
+            first_row = batch.rows.first
+            rows.values.extend(zip(repeat(batch.rows.group), range(first_row + begin, first_row + end), strict=False))
+        else:
+            rows.values += batch.rows[begin:end]  # type: ignore[arg-type]
 
     def _add_one(self, sample: TarSample) -> None:
         """Add the row of a sample of any kind."""
@@ -177,7 +195,7 @@ class ViewWriter:
         rows.starts.append(start)
         rows.stops.append(stop)
         row = sample.row
-        rows.add_values(*((None, [0]) if row is None else (row.group, [row.number])))  # type: ignore[attr-defined]
+        rows.values.append((None, 0) if row is None else row)  # type: ignore[arg-type]
 
     def _number(self, source: Source) -> int:
         """Return the number of an archive among those of the rows that are not written yet."""
@@ -206,7 +224,7 @@ class ViewWriter:
             self._sparse(rows.more, count, self._schema.field(MORE).type),
             self._sparse(rows.fields, count, arrow.string()),
             *([self._names_of(rows.into, rows.names_into)] if self._into else []),
-            *(self._column(field, rows.groups) for field in self._values),
+            *self._values_of(rows),
         ]
         return arrow.table(columns, schema=self._schema)
 
@@ -229,30 +247,24 @@ class ViewWriter:
         """Return a column of a few values, by row, among nulls."""
         return self._arrow.array(map(values.get, range(count)), kind) if values else self._arrow.nulls(count, kind)
 
-    def _column(self, field: Any, groups: Sequence[tuple[RowGroup | None, list[int]]]) -> Any:
-        """Return the values that rows of views have in a column; null for samples of archives."""
+    def _values_of(self, rows: _Rows) -> Iterator[Any]:
+        """Yield the columns of values that rows of views have; null for samples of archives."""
         arrow = self._arrow
-        members: dict[RowGroup | None, tuple[list[int], list[int]]] = {}  # of each group, its rows here and there
-        at = 0
-        for group, numbers in groups:
-            here, there = members.setdefault(group, ([], []))
-            here += range(at, at + len(numbers))
-            there += numbers
-            at += len(numbers)
-        pieces, order = [], list[int]()
-        for group, (here, there) in members.items():
-            order += here
-            if group is None or field.name not in group.columns:
-                pieces.append(arrow.nulls(len(here), field.type))
-            else:
-                pieces += group.column(field.name).take(arrow.array(there)).cast(field.type).chunks
-        column = arrow.chunked_array(pieces, field.type).unify_dictionaries()
-        if len(members) == 1:
-            return column
-        inverse = [0] * len(order)
-        for new, old in enumerate(order):
+        members = rows.by_group() if self._values else {}
+        inverse = [0] * len(rows.values)
+        for new, old in enumerate(chain.from_iterable(here for here, _ in members.values())):
             inverse[old] = new
-        return column.take(arrow.array(inverse))
+        order = None if len(members) == 1 else arrow.array(inverse)
+        taken = {group: arrow.array(there) for group, (_, there) in members.items()}
+        for field in self._values:
+            pieces = []
+            for group, there in taken.items():
+                if group is None or field.name not in group.columns:
+                    pieces.append(arrow.nulls(len(there), field.type))
+                else:
+                    pieces += group.column(field.name).take(there).cast(field.type).chunks
+            column = arrow.chunked_array(pieces, field.type).unify_dictionaries()
+            yield column if order is None else column.take(order)
 
     def finish(self) -> None:
         """Complete the output: with one part its bytes, else the rows of all with the columns of the last one."""
@@ -325,7 +337,7 @@ def write_view(
         Usage: the output is to be compressed: Parquet does that itself.
         TarkitError: a sample does not consist of ranges of plain archives, or a row cannot say how it is renamed.
     """
-    batches, flow = data.batches(run, contents=False, directory=output.directory)
+    batches, flow = data.batches(run, contents=False, listed=True, directory=output.directory)
     first = last = None
     with (
         flow,

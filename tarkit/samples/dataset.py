@@ -298,6 +298,7 @@ class InputReader:
         tmpdir: the directory of temporary files.
         moves: samples will be written elsewhere, so that hard links and global PAX headers are checked.
         contents: all contents will be read, so that objects of stores are read as streams, and not by ranges.
+        unread: samples of views need not be read or checked: rows become rows again.
         gather: the parts of scattered samples are put together later, so that a key may occur again.
         stream: read files as streams; not with `spool`, which would copy them.
         reordered: contents will be read in another order, once the headers are known: objects with large samples are
@@ -317,6 +318,7 @@ class InputReader:
     tmpdir: str | None = None
     moves: bool = True
     contents: bool = True
+    unread: bool = False
     gather: bool = False
     stream: bool = False
     reordered: bool = False

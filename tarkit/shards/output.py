@@ -110,7 +110,10 @@ class ShardsOutput(ShardsPlan):
         """Write all samples of a dataset; return the writer, which has the shards."""
         self.refuse_inputs(data.locations)
         contents = self.view is None
-        batches, flow = data.batches(run, contents=contents, directory=self.output.directory, decode_ahead=True)
+        listed = not contents and self.assign is None and self.limits.rule == "tar"
+        batches, flow = data.batches(
+            run, contents=contents, listed=listed, directory=self.output.directory, decode_ahead=True
+        )
         return self.write_samples(without_strays(check_keys(batches, flow), run.policy), flow)
 
     def write_samples(

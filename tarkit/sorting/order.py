@@ -50,11 +50,13 @@ class Order(Step):
     def __post_init__(self) -> None:
         self.name = "shuffle" if self.key is None else "sort"
         self.scope = "parts" if self.gathers else "all"
+        if self.key is None:
+            self.reads = "keys"
 
     def prepare(self, inputs: InputReader, before: Sequence[Step], run: Run) -> None:
         """Have files that exceed free memory read in order, to avoid random access to the disk."""
         inputs.stream = inputs.stream or not in_place(inputs.locations, run.note)
-        inputs.reordered = inputs.reordered or all(step.reads == "headers" for step in before)
+        inputs.reordered = inputs.reordered or all(step.reads != "contents" for step in before)
         if not before and isinstance(self.key, SortKey):
             inputs.field = self.key.wanted
 

@@ -23,13 +23,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, islice, repeat
-from operator import itemgetter
+from operator import add, itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from tarkit.errors import Problem, show, spell
 from tarkit.pipeline.origins import Span, is_object, split_off_strays, stays, unaltered, will_need
-from tarkit.pipeline.places import SHORT, SHORT_LIMIT, Place, key_in, size_of
+from tarkit.pipeline.places import SHORT, SHORT_LIMIT, WITH_ROW, Place, key_in, size_of
 from tarkit.pipeline.ranges import RangeList
 from tarkit.problems import Policy
 from tarkit.samples.checks import EQUAL_PARTS, describe_duplicate, duplicate_entries
@@ -37,6 +37,8 @@ from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.sizes import plural
 from tarkit.sorting.runs import Record, Runs, SeenKeys
 from tarkit.spill.runs import END, HEAD, escape, merge, ordinal_of, rank_of, rest_of, rests_of
+from tarkit.streams.ranges import Held, JoinedSource
+from tarkit.streams.source import Source
 
 if TYPE_CHECKING:
     from tarkit.streams.prefetch import Part
@@ -235,6 +237,14 @@ class Sorter:
                     due = ordinal + OFTEN
                     self._add()
                 continue
+            if ranks is not None and not self.contents and _is_listed(batch):
+                records += self._listed(batch, ranks, ordinal)
+                if remembers:
+                    remember(batch.keys, recall)  # type: ignore[arg-type]
+                ordinal += len(batch.keys)
+                due = ordinal + OFTEN
+                self._add()
+                continue
             for sample, known_rank in zip(batch, repeat(None) if ranks is None else ranks, strict=False):
                 if sample.source is not source:
                     source = sample.source
@@ -262,6 +272,28 @@ class Sorter:
                     self._add()
         self._add()
         self.taken = ordinal
+
+    def _listed(self, batch: SampleBatch, ranks: Sequence[bytes], ordinal: int) -> Iterator[bytes]:
+        """Yield the records of samples that are in archives, each in its place, and were not read."""
+        places = self._places
+        sources: Iterable[Source] = repeat(batch.source)
+        starts: Sequence[int] = (batch.start, *batch.stops[:-1])
+        if batch.places is not None:
+            sources, starts = zip(*batch.places, strict=True)
+        files = {source: places.file_of(source) for source in {batch.source, *((batch.places and sources) or ())}}
+        tails: Iterable[bytes] = batch.keys  # type: ignore[assignment]
+        kind = 0
+        if batch.rows is not None:
+            kind, tails = WITH_ROW, map(add, places.row_tails(batch.rows), tails)
+        before = chain((batch.start,), batch.stops)
+        for rank, number, source, start, low, high, tail in zip(
+            ranks, range(ordinal, ordinal + len(starts)), sources, starts, before, batch.stops, tails, strict=False
+        ):
+            yield (
+                (escape(rank) if 0 in rank else rank)
+                + pack_head(0, number, kind, files[source], start, high - low)
+                + tail
+            )
 
     def _add(self) -> None:
         """Move records, and hashes of keys, to where memory is bounded."""
@@ -393,6 +425,13 @@ class Sorter:
 def _size(item: tuple[bytes, bytes | None]) -> int:
     """Return the bytes of the sample of a record."""
     return size_of(rest_of(item[0]))
+
+
+def _is_listed(batch: SampleBatch) -> bool:
+    """Return whether a batch has samples of rows of a view that were not read: their places, but not their bytes."""
+    if batch.places is None:
+        return batch.rows is not None and not isinstance(batch.source, Held)
+    return isinstance(batch.source, JoinedSource)
 
 
 def _records(batch: SampleBatch, ranks: Sequence[bytes], ordinal: int, file: int) -> list[bytes]:

@@ -518,6 +518,26 @@ def test_types_of_values(run: Run, make: Callable[[], str], name: str) -> None:
         assert ran.stdout.decode().splitlines()[1:] == [f"a{n}\t{shown}" for n in range(4)]
 
 
+UNREAD = ["cat VIEW", "shuffle VIEW --seed 1", "cat VIEW --match a --slice 0:4", "split VIEW -c 2", "cat VIEW VIEW"]
+
+
+@each_row("command", UNREAD)
+def test_rows_of_rows(run: Run, make: Callable[[], str], command: str) -> None:
+    """Rows that are chosen or ordered by keys alone pass unread, with their values; their samples are checked when read."""
+    made = [{**row, "n": number} for number, row in enumerate(rows(make()))]
+    view = write("w.parquet", made)
+    run(*command.replace("VIEW", view).split(), "-o", "before.parquet")
+    data = Path("data/a.tar").read_bytes()
+    Path("data/a.tar").write_bytes(bytes(len(data)))
+    run(*command.replace("VIEW", view).split(), "-o", "out.parquet")
+    assert rows("out.parquet") == rows("before.parquet")
+    assert all({**row, "__into__": None} == {**made[row["n"]], "__into__": None} for row in rows("out.parquet"))
+    assert "[changed-source]" in run("cat", "out.parquet", "-o", "-", exit=1).stderr
+    assert b"[changed-source]" in run("check", "out.parquet", exit=1).stdout
+    Path("data/a.tar").write_bytes(data[:4096])
+    assert "[changed-source]" in run(*command.replace("VIEW", view).split(), "-o", "cut.parquet", exit=1).stderr
+
+
 def test_index(run: Run, make: Callable[[], str]) -> None:
     """index --format view writes the rows of cat, one view for all shards; another file is not replaced."""
     make()
