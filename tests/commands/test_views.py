@@ -523,7 +523,7 @@ UNREAD = ["cat VIEW", "shuffle VIEW --seed 1", "cat VIEW --match a --slice 0:4",
 
 @each_row("command", UNREAD)
 def test_rows_of_rows(run: Run, make: Callable[[], str], command: str) -> None:
-    """Rows that are chosen or ordered by keys alone pass unread, with their values; their samples are checked when read."""
+    """Rows that keys choose or order pass unread, with their values; samples are checked when they are read."""
     made = [{**row, "n": number} for number, row in enumerate(rows(make()))]
     view = write("w.parquet", made)
     run(*command.replace("VIEW", view).split(), "-o", "before.parquet")
