@@ -221,29 +221,15 @@ class Sorter:
             ranks = None
             if not isinstance(batch, TarSample) and self.ranks is not None:
                 ranks = self.ranks(batch)
-            if (
-                ranks is not None
-                and in_place
-                and batch.plain
-                and not batch.gathered
-                and batch.rows is None
-                and batch.stop - batch.start < SHORT_LIMIT
-            ):
-                records += _records(batch, ranks, ordinal, file)
+            together = None if ranks is None else self._records_of(batch, ranks, ordinal, file if in_place else None)
+            if ranks is not None and together is not None:
+                records += together
                 if remembers:
                     remember(batch.keys, recall)  # type: ignore[arg-type]
                 ordinal += len(batch.keys)
                 if ordinal >= due or max(map(len, ranks)) > LONG:
                     due = ordinal + OFTEN
                     self._add()
-                continue
-            if ranks is not None and not self.contents and _is_listed(batch):
-                records += self._listed(batch, ranks, ordinal)
-                if remembers:
-                    remember(batch.keys, recall)  # type: ignore[arg-type]
-                ordinal += len(batch.keys)
-                due = ordinal + OFTEN
-                self._add()
                 continue
             for sample, known_rank in zip(batch, repeat(None) if ranks is None else ranks, strict=False):
                 if sample.source is not source:
@@ -272,6 +258,18 @@ class Sorter:
                     self._add()
         self._add()
         self.taken = ordinal
+
+    def _records_of(
+        self, batch: SampleBatch, ranks: Sequence[bytes], ordinal: int, file: int | None
+    ) -> Iterable[bytes] | None:
+        """Return the records of samples that stay where they are; None if each has to be looked at.
+
+        `file` is the number of the file that the source is, if its ranges can be read at any time.
+        """
+        whole = batch.plain and not batch.gathered and batch.rows is None and batch.stop - batch.start < SHORT_LIMIT
+        if file is not None and whole:
+            return _records(batch, ranks, ordinal, file)
+        return self._listed(batch, ranks, ordinal) if not self.contents and _is_listed(batch) else None
 
     def _listed(self, batch: SampleBatch, ranks: Sequence[bytes], ordinal: int) -> Iterator[bytes]:
         """Yield the records of samples that are in archives, each in its place, and were not read."""
