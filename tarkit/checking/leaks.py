@@ -2,7 +2,7 @@
 
 A value of each sample is compared, by any name that expressions take: `sha256.jpg`, `txt`, `__key__`. Values are
 grouped in bounded memory (`Multimap`); of a long one its SHA-256 is kept. Pictures that look alike are found by
-`phash.FIELD`, whose hashes may differ in a few bits (`near`): about 25 bytes of memory for each different hash.
+`phash.FIELD`, whose hashes may differ in a few bits (`near`): about 30 bytes of memory for each different hash.
 """
 
 from __future__ import annotations

@@ -35,11 +35,12 @@ EXAMPLES = (
     "tarkit check shards/ --list-bad -0 | xargs -0 ls -l",
 )
 COST = (
-    "One pass over headers; contents are read with --manifest (sha256), --decode, --same-as and --diff, and where a "
-    "shard is compressed or a stream. Memory does not grow with the data.\f Keys are sorted in 64 MiB, and then in "
-    "temporary space, which is written once and read once; --diff takes twice as much. --fix keeps about 350 bytes "
-    "for each sample of an input, of all inputs with one OUT or --unique, and copies streams, compressed inputs and "
-    "URLs to temporary space; --against keeps the keys of the table."
+    "One pass over headers; contents are read with --manifest (sha256), --decode, --same-as, --diff and --by, and "
+    "where a shard is compressed or a stream. Memory does not grow with the data.\f Keys and values are sorted in 64 "
+    "MiB, and then in temporary space, which is written once and read once; --diff takes twice as much. --fix keeps "
+    "about 350 bytes for each sample of an input, of all inputs with one OUT or --unique, and copies streams, "
+    "compressed inputs and URLs to temporary space; --against keeps the keys of the table, --by phash.FIELD 30 bytes "
+    "for each different hash."
 )
 
 
