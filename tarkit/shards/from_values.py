@@ -187,7 +187,7 @@ class TarWriter(_SampleWriter):
 
     >>> import tarkit
     >>> with tarkit.TarWriter("new.tar") as out:
-    ...     out.write("a/1", {"txt": "ten", "cls": 10, "json": {"width": 3}})
+    ...     size = out.write("a/1", {"txt": "ten", "cls": 10, "json": {"width": 3}})
     >>> [(sample.key, dict(sample)) for sample in tarkit.open("new.tar")]
     [('a/1', {'txt': b'ten', 'cls': b'10', 'json': b'{"width": 3}'})]
     """
@@ -243,7 +243,7 @@ class ShardWriter(_SampleWriter):
     >>> import tarkit
     >>> with tarkit.ShardWriter("new-%04d.tar", count=2) as out:
     ...     for number in range(5):
-    ...         out.write(f"{number:06d}", {"cls": number})
+    ...         size = out.write(f"{number:06d}", {"cls": number})
     >>> [(shard.name, shard.samples) for shard in out.shards]
     [('new-0000.tar', 2), ('new-0001.tar', 2), ('new-0002.tar', 1)]
     """
