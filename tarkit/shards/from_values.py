@@ -40,6 +40,7 @@ class _SampleWriter:
         self._encoder = SampleEncoder(mtime, allow_pickle, encoder)
         self._keys = Recent()
         self._failed = False
+        self._content = 0
         caller = sys._getframe(frames_outside() - 1)
         place = caller.f_code.co_filename, caller.f_lineno
         self._output = _OpenOutput(name, target, os.getpid(), place)
@@ -52,10 +53,13 @@ class _SampleWriter:
         """How many samples were written."""
         return self._output.samples
 
-    def write(self, key: str | Mapping[str, Value], fields: Mapping[str, Value] = _NO_FIELDS) -> int:
-        """Append a sample, and return the bytes of its values.
+    @property
+    def content(self) -> int:
+        """The bytes of the contents of all fields that were written."""
+        return self._content
 
-        After a TarkitError or TypeError nothing of it is written, and the next one can follow.
+    def write(self, key: str | Mapping[str, Value], fields: Mapping[str, Value] = _NO_FIELDS) -> None:
+        """Append a sample. After a TarkitError or TypeError nothing of it is written, and the next one can follow.
 
         Args:
             key: the key; or a sample, whose key is its item `__key__`: a dict, a `Sample`, what a loader or webdataset
@@ -79,7 +83,7 @@ class _SampleWriter:
             self._fail()
             raise
         self._output.samples += 1
-        return sum(entry.size for entry in entries)
+        self._content += sum(entry.size for entry in entries)
 
     def close(self) -> None:
         """Complete the output. Raises TarkitError if a sample could not be written."""
@@ -184,6 +188,7 @@ class TarWriter(_SampleWriter):
 
     Attributes:
         samples: how many samples were written.
+        content: the bytes of the contents of their fields.
 
     >>> import tarkit
     >>> with tarkit.TarWriter("new.tar") as out:
@@ -239,6 +244,7 @@ class ShardWriter(_SampleWriter):
 
     Attributes:
         samples: how many samples were written.
+        content: the bytes of the contents of their fields.
 
     >>> import tarkit
     >>> with tarkit.ShardWriter("new-%04d.tar", count=2) as out:

@@ -58,7 +58,9 @@ class DictTarWriter:
         """Write a sample; items that begin with `_` are not written. Return the bytes of its values."""
         key = sample["__key__"]
         fields = {name: sample[name] for name in sorted(sample) if not name.startswith("_")}
-        return self._writer.write(key, fields)
+        before = self._writer.content
+        self._writer.write(key, fields)
+        return self._writer.content - before
 
     def close(self) -> None:
         """Complete the archive."""
