@@ -28,10 +28,12 @@ from tarkit.arguments import (
     split_names,
 )
 from tarkit.errors import Unsupported, Usage
+from tarkit.joining.options import TableInputOptions
+from tarkit.joining.spec import By, OnDuplicate
 from tarkit.pipeline.chain import Archives, Chain, locate
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import DecodedSample, Sample, wrap_samples
-from tarkit.pipeline.selection import ProblemOptions, TableInputOptions
+from tarkit.pipeline.selection import ProblemOptions
 from tarkit.pipeline.steps import BufferShuffle
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.sample import singly
@@ -72,7 +74,7 @@ class OpenOptions(TypedDict, total=False):
     shard_slice: slice | None
     mode: Mode
     format: str | None
-    set: str | Iterable[str]
+    set: str | Iterable[str] | None
     key: str | None
     tmpdir: str | None
     storage_options: Mapping[str, object] | None
@@ -97,7 +99,7 @@ def open(
     shard_slice: slice | None = None,
     mode: Mode = "tar",
     format: str | None = None,
-    set: str | Iterable[str] = (),
+    set: str | Iterable[str] | None = None,
     key: str | None = None,
     tmpdir: str | None = None,
     storage_options: Mapping[str, object] | None = None,
@@ -150,9 +152,10 @@ def open(
         from tarkit.pipeline.output import check_format
 
         locations = tuple(location._replace(format=check_format(format)) for location in locations)
-    locations = tuple(TableInputOptions(set=set, key=key).applied(locations))
+    tables = TableInputOptions(set=set, key=key)
+    locations = tuple(tables.applied(locations))
     archives = Archives(locations, *chosen, mode=mode, storage=storage)
-    data = Dataset(archives, partial(problems.new_run, on_problem, tmpdir))
+    data = tables.with_fields(Dataset(archives, partial(problems.new_run, on_problem, tmpdir)))
     if decode is None:
         if allow_pickle:
             raise Usage("allow_pickle requires decode")
@@ -455,6 +458,63 @@ class Dataset(Chain):
         """
         check_text(template=template)
         return self.change(Fields(rekey=template))
+
+    # ---- Join with a table
+
+    @checks_types
+    def join(
+        self,
+        table: str | os.PathLike[str],
+        column: str = "__key__",
+        *,
+        by: By = "key",
+        on_duplicate: OnDuplicate = "error",
+    ) -> Self:
+        """Give samples the rows of a table with their keys. Its columns are values then, before fields: see `set`.
+
+        Order and number of the samples stay. The table is kept in temporary space, with 64 MB in memory.
+
+        Args:
+            table: a file, by its suffix csv, tsv, jsonl or Parquet; or a view.
+            column: the column that has the keys of samples, or the names of their files.
+            by: `"stem"` looks up the last parts of keys and names too: `0001` for `train/0001`.
+            on_duplicate: which of two rows with one key counts: `"first"` or `"last"`; or it is an error.
+
+        Raises:
+            TarkitError: when samples are read: a row is malformed, two have one key, or no sample has a row.
+
+        >>> import tarkit
+        >>> with open("scores.csv", "w") as file:
+        ...     _ = file.write("id,score\\na/0,0.5\\na/1,0.75\\n")
+        >>> data = tarkit.open("a.tar").join("scores.csv", "id")
+        >>> [sample.key for sample in data.where("score > 0.6")]
+        ['a/1']
+        """
+        from tarkit.joining.join import Join
+        from tarkit.joining.spec import JoinSpec
+
+        check_choice("by", by, By)
+        check_choice("on_duplicate", on_duplicate, OnDuplicate)
+        return self.then(Join(JoinSpec.of(os.fspath(table), column, by, on_duplicate, self.storage)))
+
+    def set(self, *fields: str | Iterable[str]) -> Self:
+        """Make fields of columns, of a table (`join`) or of a view: `set("cls txt:caption json:{a,b}")`.
+
+        `FIELD:COLUMN` sets the content of a field, `json:{a,b:COLUMN}` and `json.a` members of its JSON; other members
+        stay. Null in a cell removes the field. Without words all columns of the table become fields, which must be
+        new; of a view that is joined, all fields of its samples. The columns are no values any more.
+
+        >>> import tarkit
+        >>> with open("labels.csv", "w") as file:
+        ...     _ = file.write("__key__,label\\na/0,7\\n")
+        >>> [sample["cls"] for sample in tarkit.open("a.tar").join("labels.csv").set("cls:label")]
+        [b'7', b'1']
+        """
+        from tarkit.joining.set_fields import SetFields
+        from tarkit.tables.assignments import parse_assignments
+
+        words = flatten_words(fields, "fields")
+        return self.then(SetFields(parse_assignments(" ".join(words)) if words else None))
 
     # ---- Order
 

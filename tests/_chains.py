@@ -10,6 +10,7 @@ second. `special`: links, sparse files, and names that a sample has twice.
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import itertools
@@ -421,7 +422,7 @@ class Chain:
             for _ in range(draw.randrange(3)):
                 draw.choice(narrow)()
             self.sort()
-        some = [*narrow, self.select, self.rekey, self.rekey, self.rename, self.match, self.keys, self.slice]
+        some = [*narrow, self.select, self.rekey, self.rekey, self.rename, self.match, self.keys, self.slice, self.join]
         some += [
             self.sample,
             self.draw_some,
@@ -565,6 +566,46 @@ class Chain:
             first.setdefault(size_of(item.fields), item)
         self._then("unique_by('size')", lambda data: data.unique_by("size"), first.values())
 
+    def join(self) -> None:
+        """Join with a table of rows for some samples, choose or sort by a column, and make fields of columns."""
+        draw, number = self.draw, next(self.number)
+        if any(isinstance(content, Twice) for item in self.items for content in item.fields.values()):
+            return self.match()  # the model has the second entries behind all others
+        keys = list(dict.fromkeys(item.key for item in self.items))
+        keys = [key for place, key in enumerate(keys) if not place or draw.random() < 0.7] + [f"no/{number}"]
+        draw.shuffle(keys)
+        columns = draw.sample([*{*self._fields()} - {"none"}, f"new{number}.txt"], 1)
+        columns += [name for name in ("json.n", "score") if draw.random() < 0.5 and columns != ["json"]]
+        table = {
+            key: {name: None if draw.random() < 0.2 else f"{draw.choice('ab')} {draw.randrange(9)}" for name in columns}
+            for key in keys
+        }
+        for row in table.values():
+            row |= {name: draw.randrange(100) for name in ("json.n", "score") if name in row}
+        kinds = ["csv", "tsv", "jsonl"]
+        if not self.processes and all("\udcff" not in key for key in keys):  # pyarrow has threads, no process is copied
+            kinds.append("parquet")
+        path = write_table(self.here / f"table{number}.{draw.choice(kinds)}", table, columns)
+        self._then(f"join({path.name}, {columns})", lambda data: data.join(path), self.items)
+        scores = {item.key: table[item.key]["score"] for item in self.items if item.key in table and "score" in columns}
+        if len(scores) == len(keys) - 1 == len(self.items) and draw.random() < 0.5:
+            items = sorted(self.items, key=lambda item: scores[item.key])
+            self._then("sort('score')", lambda data: data.sort("score"), items)
+        elif "score" in columns and draw.random() < 0.3:
+            kept = [item for item in self.items if scores.get(item.key, 0) > 40]
+            self._then("where('score')", lambda data: data.where("has(score) and score > 40"), kept)
+        words = [f"score{number}.bin:{name}" if name == "score" else name for name in columns]
+        rows = {key: dict(zip(words, row.values(), strict=True)) for key, row in table.items()}
+        if any(item.key in rows and is_damaged(item.fields.get("json")) for item in self.items):
+            words = [word for word in words if word != "json.n"]
+        items = [
+            item if item.key not in rows else with_row(item, {word: rows[item.key][word] for word in words})
+            for item in self.items
+        ]
+        return self._then(
+            f"set({words})", lambda data: data.set(" ".join(words)) if words else data, filter(None, items)
+        )
+
     def sort(self) -> None:
         items: list[Item] = []
         for item in self.items:  # parts of one sample come together
@@ -656,6 +697,55 @@ def drawn(
     count = quota(list(map(len, classes.values()))) if classes else 0
     places = sorted(place for members in classes.values() for _, place in sorted(members)[:count])
     return [items[place] for place in places]
+
+
+def write_table(path: Path, table: dict[str, dict[str, Any]], columns: list[str]) -> Path:
+    """Write rows by key as a table of the kind that the suffix says."""
+    rows = [[key, *row.values()] for key, row in table.items()]
+    if path.suffix == ".csv":
+        with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            csv.writer(file).writerows([["__key__", *columns], *rows])  # None is an empty cell
+    elif path.suffix == ".tsv":
+        lines = (["\\N" if cell is None else str(cell) for cell in row] for row in (["__key__", *columns], *rows))
+        path.write_bytes("".join("\t".join(line) + "\n" for line in lines).encode("utf-8", "surrogateescape"))
+    elif path.suffix == ".jsonl":
+        named = (dict(zip(("__key__", *columns), row, strict=True)) for row in rows)
+        path.write_text("".join(json.dumps(row) + "\n" for row in named))
+    else:
+        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        arrays = [arrow.array(cells) for cells in zip(*rows, strict=True)]
+        parquet.write_table(arrow.table(arrays, names=["__key__", *columns]), path)
+    return path
+
+
+def is_damaged(data: bytes | None) -> bool:
+    """Return whether the content of a field of JSON is no object."""
+    try:
+        return data is not None and (isinstance(data, Special) or not isinstance(json.loads(data), dict))
+    except ValueError:
+        return True
+
+
+def with_row(item: Item, row: dict[str, Any]) -> Item | None:
+    """Return a sample with the fields that the words of `set` and their cells say; None without a field.
+
+    There is none either for a hard link to a field that changes.
+    """
+    fields: dict[str, bytes | None] = {**item.fields}
+    for word, cell in row.items():
+        if word == "json.n":
+            members = json.loads(item.fields.get("json", b"{}"))
+            if "n" not in members or members["n"] != cell:
+                fields["json"] = json.dumps({**members, "n": cell}, ensure_ascii=False).encode()
+        else:
+            fields[word.partition(":")[0]] = None if cell is None else str(cell).encode()
+    changed = {name for name, content in fields.items() if item.fields.get(name) != content}
+    for name, content in item.fields.items():
+        if isinstance(content, HardLink) and content.target in changed and name not in changed:
+            return None
+    kept = {name: content if name in changed else item.fields.get(name) for name, content in fields.items()}
+    left = {name: content for name, content in kept.items() if content is not None}
+    return replace(item, fields=left) if left else None
 
 
 def is_value(field: str, data: bytes) -> bool:

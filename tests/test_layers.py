@@ -87,6 +87,7 @@ LAYERS = [
     "zip",
     "samples",
     "pipeline",
+    "joining",
     "sorting",
     "shards",
     "export",

@@ -20,11 +20,12 @@ import click
 from tarkit.cli.command import Decorator, Function, InputArgument, declare, option
 from tarkit.cli.console import current
 from tarkit.errors import TarkitError, Usage, show
+from tarkit.joining.options import JoinOptions, TableInputOptions
 from tarkit.options import Options
 from tarkit.pipeline import rows as shared
 from tarkit.pipeline.output import Output, archive_output
 from tarkit.pipeline.output import text_output as open_text
-from tarkit.pipeline.selection import ChangeOptions, FieldOptions, ProblemOptions, SelectOptions, TableInputOptions
+from tarkit.pipeline.selection import ChangeOptions, FieldOptions, ProblemOptions, SelectOptions
 from tarkit.samples.select import Slice, parse_slice
 from tarkit.sizes import EARLIEST, LATEST
 from tarkit.streams.codecs.registry import FORMAT_ALIASES, MESSAGES
@@ -70,15 +71,19 @@ def rows(kind: type[Options], argument: str = "options", **words: Callable[[Any]
     """
 
     def build(**values: Any) -> Callable[..., Options]:
-        said = {name: value for name, value in values.items() if value != ()}
-        return partial(kind, **said | {name: convert(values[name]) for name, convert in words.items()})
+        return partial(kind, **_said(values) | {name: convert(values[name]) for name, convert in words.items()})
 
     return _declared(kind, argument, build)
 
 
 def made(kind: type[Kind], argument: str, make: Callable[[Kind], Any]) -> Decorator:
     """Return a decorator that declares the options of a step, and passes what `make` returns for them."""
-    return _declared(kind, argument, lambda **values: make(kind(**values)))
+    return _declared(kind, argument, lambda **values: make(kind(**_said(values))))
+
+
+def _said(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of options, but for the empty ones of those that may be given several times."""
+    return {name: value for name, value in values.items() if value != ()}
 
 
 def _declared(kind: type[Options], argument: str, build: Function) -> Decorator:
@@ -244,7 +249,7 @@ shard_slice = group(
     _slice,
     option("Select", "--shard-slice", "--shardslice", metavar="LO:HI:STEP", help="Only these samples of each input."),
 )
-tables = made(TableInputOptions, "as_tables", lambda options: options.applied)
+tables = made(TableInputOptions, "tables", lambda options: options)
 select = made(SelectOptions, "select", lambda options: options.select(current(), draw_seed))
 
 
@@ -256,6 +261,7 @@ def first(*names: str) -> Decorator:
 count = first("-c", "--count")
 fields_without_choice = made(ChangeOptions, "fields", lambda options: options.change)
 fields = made(FieldOptions, "fields", lambda options: options.change)
+join = made(JoinOptions, "joins", lambda options: options)
 problems = made(ProblemOptions, "policy", lambda options: options.policy(current()))
 
 

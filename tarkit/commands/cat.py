@@ -10,6 +10,7 @@ from tarkit.cli import options
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
 from tarkit.dataset import for_run
+from tarkit.joining.options import JoinOptions, TableInputOptions
 from tarkit.options import Options, row
 from tarkit.pipeline.archive import write_archive
 from tarkit.pipeline.output import Output
@@ -65,10 +66,11 @@ class CatOptions(Options):
 
 @click.command(cls=MappedCommand, examples=EXAMPLES, cost=COST)
 @options.inputs
-@options.tables
 @options.parallel("Read N inputs ahead.")
 @options.output
 @options.rows(CatOptions, "chosen")
+@options.join
+@options.tables
 @options.shard_slice
 @options.select
 @options.count
@@ -76,12 +78,13 @@ class CatOptions(Options):
 @options.problems
 def cat(
     inputs: list[Location],
-    as_tables: Callable[[list[Location]], list[Location]],
+    tables: TableInputOptions,
     output: Output,
     shard_slice: Slice | None,
     select: Select,
     count: int | None,
     fields: Fields,
+    joins: JoinOptions,
     parallel: int,
     chosen: Callable[..., CatOptions],
     policy: Policy,
@@ -100,13 +103,13 @@ def cat(
         inputs = replace_specs(inputs, options.draw_seed(select.seed), run.tell, run.warn)
         run.refuse(inputs)
     select.count = count
-    inputs = as_tables(inputs)
-    data = for_run(run, inputs, shard_slice, interleave=cat.mix, prefetch=parallel - 1).filter_samples(select)
+    data = for_run(run, tables.applied(inputs, joins), shard_slice, interleave=cat.mix, prefetch=parallel - 1)
+    data = joins.joined(data).filter_samples(select)
     if cat.shuffle:
         seed = options.draw_seed(select.seed)
         run.note(f"shuffling through a buffer of {plural(cat.shuffle, 'sample')}: local only")
         data = data.buffer_shuffle(cat.shuffle, seed)
-    data = data.change(fields)
+    data = tables.with_fields(data, joins).change(fields)
 
     def each(position: int) -> None:
         if run.samples % cat.log == 0:

@@ -13,6 +13,7 @@ from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
 from tarkit.dataset import for_run
 from tarkit.errors import Usage, show, spell
+from tarkit.joining.options import JoinOptions, TableInputOptions
 from tarkit.options import Options, row
 from tarkit.pipeline.archive import write_archive
 from tarkit.pipeline.output import Output, archive_output
@@ -108,6 +109,8 @@ class ProcOptions(Options):
 @shared.output
 @shared.rows(ProcOptions, "program")
 @shared.rows(CallFunction, "work", mtime=shared.parse_mtime, rejects=_rejects)
+@shared.join
+@shared.tables
 @shared.shard_slice
 @shared.select
 @shared.first("--count")
@@ -118,6 +121,8 @@ def proc(
     output: Output,
     select: Select,
     fields: Fields,
+    joins: JoinOptions,
+    tables: TableInputOptions,
     count: int | None,
     policy: Policy,
     shard_slice: Slice | None,
@@ -155,7 +160,8 @@ def proc(
     step = program().step(work.keywords)
     output.check_time(step.mtime)
     run = current()
-    data = for_run(run, inputs, shard_slice).filter_samples(select).then(step).change(fields)
+    data = joins.joined(for_run(run, tables.applied(inputs, joins), shard_slice)).filter_samples(select)
+    data = tables.with_fields(data, joins).then(step).change(fields)
     write_archive(data, output, run)
     facts = run.facts
     run.extra = f", {facts['done']} done, {facts['left_out']} skipped, {facts['failed']} failed"

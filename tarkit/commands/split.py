@@ -11,6 +11,7 @@ from tarkit.cli import options as shared
 from tarkit.cli.command import Command
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.dataset import for_run
+from tarkit.joining.options import TableInputOptions
 from tarkit.problems import Policy
 from tarkit.samples.select import Select, Slice
 from tarkit.shards.split import SplitOptions, write_split
@@ -42,7 +43,7 @@ COST = (
 @shared.problems
 def split(
     inputs: list[Location],
-    as_tables: Callable[[list[Location]], list[Location]],
+    tables: TableInputOptions,
     shard_slice: Slice | None,
     select: Select,
     policy: Policy,
@@ -62,7 +63,7 @@ def split(
     params = click.get_current_context().params
     hashed = params["parts"] is not None and (params["stratify"] is None or not select.is_random)
     chosen = options(seed=params["seed"] if hashed else None)
-    data = for_run(run, as_tables(inputs), shard_slice).filter_samples(select)
+    data = tables.with_fields(for_run(run, tables.applied(inputs), shard_slice).filter_samples(select))
     write_split(data, run, chosen, digest=chosen.manifest is not None)
     if unmatched := run.facts.get("unmatched"):
         run.extra = f", {unmatched} in no category"

@@ -12,6 +12,7 @@ from tarkit.cli.map import MappedCommand
 from tarkit.dataset import for_run
 from tarkit.errors import printable
 from tarkit.export.table import TableOptions, write_table
+from tarkit.joining.options import JoinOptions
 from tarkit.pipeline.output import Output
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
@@ -36,6 +37,7 @@ COST = (
 @shared.parallel("Read N inputs ahead.")
 @shared.text_output
 @shared.rows(TableOptions)
+@shared.join
 @shared.shard_slice
 @shared.select
 @shared.count
@@ -49,6 +51,7 @@ def tsv(
     select: Select,
     count: int | None,
     fields: Fields,
+    joins: JoinOptions,
     parallel: int,
     policy: Policy,
 ) -> None:
@@ -74,7 +77,8 @@ def tsv(
     """
     run = current()
     select.count = count
-    data = for_run(run, inputs, shard_slice, prefetch=parallel - 1).filter_samples(select).change(fields)
+    data = joins.joined(for_run(run, inputs, shard_slice, prefetch=parallel - 1))
+    data = data.filter_samples(select).change(fields)
     shown = _escaped if output.is_terminal else _as_they_are
     write_table(data, output, run, options(on_missing=fields.on_missing), shown)
     run.finish()

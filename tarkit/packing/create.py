@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Literal
 
 from tarkit.arguments import checks_types, list_words
 from tarkit.errors import TarkitError, Usage, spell
+from tarkit.joining.options import check_words
 from tarkit.options import Options, row
 from tarkit.packing.table import LoadedRows, TableOrigin
 from tarkit.pipeline.archive import write_archive
@@ -18,7 +19,6 @@ from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.output import Output, status_of
 from tarkit.pipeline.rows import DEPFILE, MTIME, SET_MORE, parse_set
 from tarkit.pipeline.run import Run
-from tarkit.pipeline.selection import check_words
 from tarkit.samples.sample import split_name
 from tarkit.stores.schemes import refuse_url
 from tarkit.stores.store import parse_options

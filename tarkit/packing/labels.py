@@ -1,138 +1,97 @@
 """Fields that samples get from a table, by key (--join TABLE:COLUMN), or from directories (--label-from-dir).
 
 Cells of a column are the content of the field with its name; those of a column `@FIELD` are sources, as in `create`.
-The cell in COLUMN is the key of a sample, or the name of one of its files: without its directory if keys are base
-names. The table is held in memory.
 """
 
 from __future__ import annotations
 
-import marshal
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.joining.edit import assigned
+from tarkit.joining.set_fields import column_assignments, no_column
+from tarkit.joining.spec import JoinSpec
+from tarkit.joining.table import JoinCounts, JoinTable
 from tarkit.packing.planned import PlannedFile, PlannedSample
+from tarkit.pipeline.run import Run
 from tarkit.sizes import plural
 from tarkit.stores.store import StoreOptions
-from tarkit.streams.text import file_label, open_file, split_column
-from tarkit.tables.reader import Format, TableRow, entry_columns, read_records
+from tarkit.streams.text import file_label, open_file
+from tarkit.tables.assignments import Assignment, columns_of
 from tarkit.tables.recipe import MalformedRow, parse_source, path_source, text_source, without_bom, without_end
 
-_FORMATS: dict[str, Format] = {".csv": "csv", ".tsv": "tsv", ".txt": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
+class FieldsOfTable:
+    """Fields that samples get from the rows of a table. Entries are made of them, no field of a file is replaced."""
 
-class Join:
-    """The rows of a table; `with_row` and `without_row` count samples; `first` is the first without."""
+    def __init__(self, spec: JoinSpec, assignments: Sequence[Assignment] | None, run: Run, tmpdir: str | None) -> None:
+        """Read the table; `assignments` is what is set, None for all columns. Raises TarkitError."""
+        self.counts = JoinCounts(JoinTable(spec, tmpdir, run.warn), run.report is not None)
+        self._assignments = assignments
+        self._by_names: dict[tuple[str, ...], Sequence[Assignment]] = {}
 
-    def __init__(
-        self,
-        spec: str,
-        bases: bool = False,
-        storage: StoreOptions | None = None,
-        warn: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        """Read `TABLE:COLUMN`; with `bases` also base names of files are looked up. `warn` gets messages about the
-        form of the table. Raises Usage, TarkitError."""
-        self._file, self.column = split_column(spec)
-        self.name = file_label(self._file)
-        if not self._file or not self.column:
-            message = f"{spell('join')} {show(spec)}: not TABLE:COLUMN"
-            raise Usage(message, "the column has the keys of samples, or file names")
-        self.with_row = self.without_row = 0
-        self.first = b""
-        self._bases = bases
-        self._storage = storage
-        self._warn = warn
-        self._places: dict[bytes, int] = {}
-        self._rows: list[bytes] = []
-        line = 0
-        try:
-            for record in self._records():
-                line = record.line
-                key, fields = self._parsed(record)
-                if key in self._places:
-                    raise MalformedRow(f"{show(key)} occurs twice in column {show(self.column)}")
-                self._places[key] = len(self._rows)
-                self._rows.append(marshal.dumps(fields, 2))
-        except MalformedRow as error:
-            raise TarkitError(f"{self.name}:{error.line or line}: {error}", error.hint) from None
-        self._used = bytearray(len(self._rows))
-
-    @property
-    def unused(self) -> int:
-        """The number of rows without a sample."""
-        return self._used.count(0)
-
-    @property
-    def example(self) -> bytes:
-        """The cell in COLUMN of the first row, empty without rows."""
-        return next(iter(self._places), b"")
+    def close(self) -> None:
+        """Check after the last sample. Raises TarkitError if no sample has a row."""
+        self.counts.ended = True
+        self.counts.check()
 
     def fields(self, key: bytes, files: Sequence[PlannedFile]) -> list[PlannedFile]:
         """Return the fields for a sample, by their names; none if the table has no row for it."""
-        place = self._places.get(key)
+        place = self.counts.find(key, lambda: [name for name, _, _ in files])
         if place is None:
-            place = next((self._places[name] for name, _, _ in files if name in self._places), None)
-        if place is None and self._bases:
-            bases = (name[name.rfind(b"/") + 1 :] for name, _, _ in files)
-            place = next((self._places[base] for base in bases if base in self._places), None)
-        if place is None:
-            self.first = self.first if self.without_row else key
-            self.without_row += 1
             return []
-        self.with_row += 1
-        self._used[place] = 1
-        fields: list[Any] = marshal.loads(self._rows[place])
-        return fields
-
-    def no_row(self) -> TarkitError:
-        """Return the error of a table that has no row for any sample."""
-        words = f"column {show(self.column)} begins with {show(self.example)}, keys with {show(self.first)}"
-        ways = f"{spell('key', 'base')} looks up names without their directories, and {spell('rename', 'key')} "
-        hint = None if self._bases else f"{ways}writes them so"
-        return TarkitError(f"{self.name}: no sample has a row: {words}", hint)
-
-    def _records(self) -> Iterator[TableRow]:
-        suffix = os.path.splitext(self.name)[1].lower()
-        if suffix == ".parquet":
-            from tarkit.export.parquet import read_parquet
-
-            for number, (names, values) in enumerate(read_parquet(self._file, self._storage), 1):
-                yield TableRow(number, names, values)
-            return
-        if suffix not in _FORMATS:
-            suffixes = " ".join((*_FORMATS, ".parquet"))
-            raise Usage(f"{spell('join')} {show(self.name)}: unknown kind of table", f"known suffixes: {suffixes}")
-        with open_file(self._file, self._storage) as file:
-            yield from read_records(file, _FORMATS[suffix], warn=lambda text: self._warn(f"{self.name}: {text}"))
-
-    def _parsed(self, record: TableRow) -> tuple[bytes, list[PlannedFile]]:
-        names = record.names
-        if self.column not in names:
-            raise MalformedRow(f"no column {show(self.column)}, there are {', '.join(map(show, names))}")
-        key = record.values[names.index(self.column)]
-        if not key:
-            raise MalformedRow(f"empty cell in column {show(self.column)}")
-        fields = []
-        for position, suffix, is_source in entry_columns(names):
-            value = record.values[position]
-            if names[position] != self.column and value is not None and (value or not is_source):
-                fields.append(_field(suffix[1:], value, is_source))
-        return key, fields
+        table = self.counts.table
+        names, cells, line, _ = table.row(place)
+        assignments = self._by_names.get(names)
+        if assignments is None:
+            assignments = self._assignments
+            if assignments is None:
+                assignments = column_assignments(names, table.column)
+            elif lacking := [
+                column for column in columns_of(assignments) if not {column, f"@{column}"} & {*table.names}
+            ]:
+                raise no_column(table.name, lacking[0], table.names)
+            self._by_names[names] = assignments
+        row = dict(zip(names, cells, strict=True))
+        try:
+            made: dict[str, PlannedFile | None] = {}
+            for one in assignments:
+                if (column := _source_column(row, one.column)) is not None:
+                    made[one.field] = _planned(one.field, row[column])
+            rest = [one for one in assignments if one.field not in made]
+            for one, content in assigned(rest, row.get, lambda field: {}):
+                if content is not None:
+                    made[one.field] = os.fsencode(one.field), len(content), text_source(content)
+            return [planned for one in assignments if (planned := made.get(one.field)) is not None]
+        except MalformedRow as error:
+            raise TarkitError(f"{table.name}:{line}: {error}", error.hint) from None
 
 
-def _field(name: bytes, value: bytes, is_source: bool) -> PlannedFile:
-    if not is_source:
-        return name, len(value), text_source(value)
-    kind, content = parse_source(value, pipes_allowed=False)
+def _source_column(row: dict[str, Any], column: str) -> str | None:
+    """Return the column `@FIELD` that has the source of a field; None if a column has its content."""
+    if column.startswith("@"):
+        return column
+    return f"@{column}" if column not in row and f"@{column}" in row else None
+
+
+def _planned(field: str, source: Any) -> PlannedFile | None:
+    """Return the entry of a field for a source; None for null and an empty cell.
+
+    Raises:
+        MalformedRow: it is no file.
+    """
+    if not source:
+        return None
+    name = os.fsencode(field)
+    kind, value = parse_source(source if isinstance(source, bytes) else os.fsencode(str(source)), pipes_allowed=False)
     if kind == "data":
-        return name, len(content), value
+        return name, len(value), text_source(value)
     if kind != "path":
         raise MalformedRow(f"{show(value)}: sources in a joined table are paths")
-    return name, os.stat(content).st_size, path_source(content)
+    return name, os.stat(value).st_size, path_source(value)
 
 
 # ---- Classes by directory: the fields of --label-from-dir, and the numbers of classes

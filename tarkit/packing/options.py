@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from tarkit.arguments import check_at_least
 from tarkit.errors import Usage, show, spell
+from tarkit.joining.options import JoinOptions, TableInputOptions
+from tarkit.joining.spec import By, OnDuplicate
 from tarkit.options import Options, row
 from tarkit.packing.divide import Dirs, parse_order
 from tarkit.packing.files import Symlinks
@@ -154,14 +156,10 @@ class ShardOptions(Options):
         more="The default is the order of their names.",
     )
     classes_out: str | None = file_row("Samples", "--classes-out", "Write the names of classes to FILE, in order.")
-    join: str | None = row(
-        "Samples",
-        "--join",
-        metavar="TABLE:COLUMN",
-        role="column",
-        help="Add the other columns of TABLE as fields.",
-        more="COLUMN has keys or file names.",
-    )
+    join: str | None = JoinOptions.rows["join"]  # type: ignore[assignment]
+    join_by: By = JoinOptions.rows["join_by"]  # type: ignore[assignment]
+    on_duplicate: OnDuplicate = JoinOptions.rows["on_duplicate"]  # type: ignore[assignment]
+    set: str | Sequence[str] | None = TableInputOptions.rows["set"]  # type: ignore[assignment]
     map: str | os.PathLike[str] | Mapping[str, Sequence[str]] | None = MAP
     map_sep: str | None = MAP_SEP
     unmatched: str | None = UNMATCHED
@@ -226,6 +224,10 @@ class ShardOptions(Options):
             self.labels = parse_labels(self.label_from_dir)
         elif self.classes or self.classes_out:
             raise Usage(f"{spell('classes')} and {spell('classes_out')} require {spell('label_from_dir')}")
+        self.spec = JoinOptions(join=self.join, join_by=self.join_by, on_duplicate=self.on_duplicate).spec
+        self.assignments = TableInputOptions(set=self.set).assignments
+        if self.set is not None and self.join is None:
+            raise Usage(f"{spell('set')} requires {spell('join')}")
         self.required = parse_required(self.require)
         if self.update and self.classes is None and not all(label.by_name for label in self.labels):
             hint = f"{spell('classes')} FILE, as {spell('classes_out')} wrote it"

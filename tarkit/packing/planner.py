@@ -34,7 +34,7 @@ FIRST = 20
 """Files in a directory that are looked at for a warning about shards as files."""
 
 if TYPE_CHECKING:
-    from tarkit.packing.labels import Classes, Join
+    from tarkit.packing.labels import Classes, FieldsOfTable
     from tarkit.shards.categories import Map
 
 
@@ -128,14 +128,16 @@ def _transform(
 ) -> SampleTransform:
     """Return the transformation of samples; modules for required fields, tables and labels are loaded when needed."""
     required: Required | None = None
-    join: Join | None = None
+    join: FieldsOfTable | None = None
     classes: Classes | None = None
     if options.required:
         required = Required(options.required, options.on_missing, options.last_dot, run.warn)
-    if options.join is not None:
-        from tarkit.packing.labels import Join
+    if options.spec is not None:
+        from tarkit.packing.labels import FieldsOfTable
 
-        join = Join(options.join, options.rule.kind == "base", options.sources, run.warn)
+        spec = options.spec._replace(storage=options.sources)
+        spec = spec._replace(by="stem") if options.rule.kind == "base" else spec
+        join = FieldsOfTable(spec, options.assignments, run, tmpdir)
     if options.labels:
         from tarkit.packing.labels import Classes
 
@@ -289,8 +291,8 @@ def _holds_archives(root: str) -> bool:
 
 def _report_join(run: Run, transform: SampleTransform) -> None:
     if (join := transform.join) is not None:
-        rows = f"samples with a row: {join.with_row}, without: {join.without_row}; rows without a sample: {join.unused}"
-        run.tell(f"{join.name}: {rows}")
+        run.facts["join"], text = join.counts.summary()
+        run.tell(text)
 
 
 def _report_update(run: Run, transform: SampleTransform) -> None:

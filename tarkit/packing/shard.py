@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 
 from tarkit.errors import TarkitError, show
+from tarkit.joining.spec import By, OnDuplicate
 from tarkit.packing.divide import Dirs
 from tarkit.packing.files import Symlinks
 from tarkit.packing.options import ShardOptions
@@ -44,6 +45,9 @@ def shard(
     classes: str | None = None,
     classes_out: str | None = None,
     join: str | None = None,
+    join_by: By = "key",
+    on_duplicate: OnDuplicate = "error",
+    set: str | Iterable[str] | None = None,
     match: str | None = None,
     exclude: str | Iterable[str] = (),
     keep_junk: bool = False,
@@ -85,7 +89,8 @@ def shard(
             `directory` that it is in, `"cls:2"` of the second, `"cls:-1"` of the innermost; `"cls:name"` the name of
             it. `classes` is a file with the names of the classes, one a line; they are written to the file
             `classes_out`.
-        join: `"TABLE:COLUMN"`: add the other columns of a table as fields; COLUMN has keys or names of files.
+        join: `"TABLE:COLUMN"`: add the other columns of a table as fields; COLUMN has keys or names of files. `set`
+            says which columns are which fields; `join_by` and `on_duplicate` are as for `Dataset.join`.
         keep_junk: pack files of file managers too: `.DS_Store`, `Thumbs.db`, `desktop.ini`, `._*`, `__MACOSX/`.
         map, map_sep, unmatched: as for `Dataset.split`.
         update: pack only samples that are in no shard yet, into new shards.

@@ -15,7 +15,7 @@ from tarkit.packing.tree import CountedNames
 from tarkit.spill.multimap import Multimap
 
 if TYPE_CHECKING:
-    from tarkit.packing.labels import Classes, Join
+    from tarkit.packing.labels import Classes, FieldsOfTable
     from tarkit.shards.categories import Map
 
 # ---- Fields that samples must have, and no others (--require), as in ishard (docs/formats)
@@ -120,7 +120,7 @@ class SampleTransform:
     rename: Rename = "none"
     map: Map | None = None
     required: Required | None = None
-    join: Join | None = None
+    join: FieldsOfTable | None = None
     classes: Classes | None = None
     packed: dict[bytes, int] | None = None
     tmpdir: str | None = None
@@ -202,8 +202,8 @@ class SampleTransform:
 
     def close(self) -> None:
         """Check after the last sample. Raises TarkitError when two entries would have one name, or no sample a row."""
-        if self.join is not None and self.join.without_row and not self.join.with_row:
-            raise self.join.no_row()
+        if self.join is not None:
+            self.join.close()
         if self.classes is not None:
             self.classes.check()
         for reader, _ in self._readers.repeated() if self._readers is not None else ():

@@ -61,7 +61,9 @@ COMPRESS: Any = row(
     help=f"{' '.join(CODECS)} zip none.  [default: by suffix]",
     more="The level is a number, as in zst:19.",
 )
-FSYNC: Any = row("Output", "--fsync", default=False, help="Call fsync before renaming the file into place.")
+FSYNC: Any = row(
+    "Output", "--fsync", default=False, detail=True, help="Call fsync before renaming the file into place."
+)
 DEPFILE: Any = file_row("Output", "--depfile", "Write the dependencies to FILE, for make.")
 MTIME: Any = row(
     "Output",

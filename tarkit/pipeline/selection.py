@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tarkit.arguments import split_names
 from tarkit.errors import Usage, spell
 from tarkit.options import Options, row
-from tarkit.pipeline.rows import SET_MORE, parse_set
 from tarkit.pipeline.run import Run
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.select import KeyList, PerClass, Select, parse_slice
 from tarkit.sizes import parse_count
-from tarkit.streams.location import Location, TableWords, is_view
 from tarkit.streams.text import split_column
 
 SEVERAL = ("min", "max", "median")
@@ -42,50 +40,6 @@ def _read_per_class(text: str) -> PerClass:
     if not number:
         raise Usage(f"{spell('per_class', text)}: it is a number from 1 on, or one of {', '.join(SEVERAL)}")
     return number  # type: ignore[return-value]
-
-
-class TableInputOptions(Options):
-    """How rows of a Parquet table, which is an input in place of an archive, are samples."""
-
-    set: str | Iterable[str] = row(
-        "Input",
-        "--set",
-        default=(),
-        metavar="FIELDS",
-        help="Fields of a Parquet table: 'jpg:image cls:label'.",
-        more=SET_MORE,
-        parse=parse_set,
-    )
-    key: str | None = row(
-        "Input",
-        "--key",
-        metavar="COLUMN",
-        help="Keys of its rows, or '{id:06d}'.  [default: __key__]",
-        more="Without such a column a key is the name of the file and the number of the row.",
-    )
-
-    def applied(self, inputs: Sequence[Location]) -> list[Location]:
-        """Return inputs, tables among them with these options.
-
-        Raises:
-            Usage: words of another form, or there is no table.
-        """
-        if not self.set and self.key is None:
-            return list(inputs)
-        if not any(map(is_view, inputs)):
-            raise Usage(f"{spell('set') if self.set else spell('key')} is for Parquet tables, and no input is one")
-        check_words(str(self.set), self.key)
-        return [each._replace(table=TableWords(str(self.set), self.key)) for each in inputs]
-
-
-def check_words(assignments: str, key: str | None) -> None:
-    """Raise Usage for words of --set, or a template of keys, that have another form."""
-    from tarkit.tables.assignments import parse_assignments
-    from tarkit.tables.reader import KeyTemplate
-
-    parse_assignments(assignments)
-    if key is not None:
-        KeyTemplate(key)
 
 
 class SelectOptions(Options):

@@ -190,10 +190,10 @@ def _union(*samples: TarSample) -> TarSample:
 
 def joined_row(rows: Iterable[ViewRow | None], name: str) -> ViewRow | None:
     """Return the row of a sample that is joined from several. Raises Unsupported if two of them have values."""
-    known = [row for row in rows if row is not None and row.has_values]
+    known = dict.fromkeys(row for row in rows if row is not None and row.has_values)
     if len(known) > 1:
         raise Unsupported(f"{name}: samples of two rows of views are joined, and both have values")
-    return known[0] if known else None
+    return next(iter(known), None)
 
 
 def _problem(sample: TarSample) -> Problem:

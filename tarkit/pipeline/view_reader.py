@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import accumulate, islice, pairwise, repeat
 from operator import add, eq, or_, sub
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import MissingFile, Problem, TarkitError, Unsupported, show
 from tarkit.pipeline.origins import is_object
 from tarkit.pipeline.places import SHORT, SHORT_LIMIT, Place
 from tarkit.pipeline.ranges import RangeList
-from tarkit.pipeline.view_rows import Rows, StoredRow, locate_archive, view_file
+from tarkit.pipeline.view_rows import MoreRange, RowGroup, Rows, StoredRow, locate_archive, view_file
 from tarkit.samples.checks import EntryChecks, describe_link
 from tarkit.samples.dataset import SMALL, InputReader, open_source
 from tarkit.samples.fields import parse_fields, with_names
@@ -24,6 +24,7 @@ from tarkit.stores.object_prefetch import prefetch_objects
 from tarkit.streams.location import Location
 from tarkit.streams.ranges import JoinedSource
 from tarkit.streams.source import Source, WindowSource
+from tarkit.tables.stored_columns import StoredColumns
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, TarReader
 
@@ -123,6 +124,20 @@ class ViewReader:
         """Yield the samples one by one."""
         for batch in self.batches():
             yield from batch
+
+    def sample(self, key: bytes, place: tuple[Any, ...], row: int) -> TarSample | None:
+        """Return the sample of a row under another key; None if the policy leaves it out.
+
+        Args:
+            key: its key.
+            place: the place of a row of `ViewFile.table_rows`.
+            row: its number, from 0.
+        """
+        shard, start, stop, more, fields = place
+        group = RowGroup(StoredColumns(None), 0, frozenset(), self.name)  # without values
+        ranges = [[MoreRange(*item) for item in more]] if more else None
+        rows = Rows(group, 0, [key], [shard], [start], [stop], ranges, None if fields is None else [fields])
+        return next((sample for batch in self.read(rows, row) for sample in batch), None)
 
     def _source(self, shard: str) -> WindowSource:
         source = self._sources.get(shard)

@@ -29,6 +29,7 @@ from tarkit.stores.schemes import find_scheme, is_socket, public_name, scheme_of
 from tarkit.streams.location import Location, is_view
 from tarkit.streams.source import WindowSource
 from tarkit.tables.parquet import SourceFile, load_pyarrow, parquet_errors
+from tarkit.tables.reader import TableRow
 from tarkit.tables.stored_columns import StoredColumns
 
 INTO = "__into__"
@@ -408,6 +409,18 @@ class ViewFile:
             except (self._arrow.ArrowException, UnicodeDecodeError) as error:
                 raise self._damaged(error) from None
             before += first
+
+    def table_rows(self) -> Iterator[tuple[TableRow, tuple[Any, ...]]]:
+        """Yield each row as one of a table, with its place, which `ViewReader.sample` takes."""
+        names = (KEY, *self.values)
+        number = 0
+        for rows in self.rows():
+            for at, row in enumerate(rows.of(0, len(rows.keys))):
+                number += 1
+                more = [] if rows.more is None else list(map(tuple, rows.more[at]))
+                fields = None if rows.fields is None else rows.fields[at]
+                place = rows.shards[at], rows.starts[at], rows.stops[at], more, fields
+                yield TableRow(number, names, [rows.keys[at], *map(row.value, self.values)]), place
 
     def _rows_of(self, batch: Any, group: RowGroup, first: int, before: int) -> Rows:
         columns: dict[str, Sequence[Any]] = {}

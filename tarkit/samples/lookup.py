@@ -153,7 +153,7 @@ class FieldLookup:
             self._decoded = {}
         form = (field, as_json)
         if form not in self._decoded:
-            self._decoded[form] = self._decode(field, raw, as_json)
+            self._decoded[form] = self.parsed(field, self.content(field, raw, SMALL), as_json)
         return self._decoded[form]
 
     def text(self, field: bytes, raw: Raw) -> str:
@@ -162,16 +162,21 @@ class FieldLookup:
         Raises:
             Problem: `bad-field`, `sparse-entry`.
         """
+        return self.as_text(field, self.content(field, raw, SMALL))
+
+    def as_text(self, field: bytes, content: bytes) -> str:
+        """Return content as text, without its last line end. Raises Problem, `bad-field`, for other content."""
         try:
-            return self.content(field, raw, SMALL).decode("utf-8").removesuffix("\n").removesuffix("\r")
+            return content.decode("utf-8").removesuffix("\n").removesuffix("\r")
         except ValueError:
             raise self.bad(field, "is not text") from None
 
-    def _decode(self, field: bytes, raw: Raw, as_json: bool) -> Any:
+    def parsed(self, field: bytes, content: bytes, as_json: bool = False) -> Any:
+        """Return the value of content, as `decoded` does. Raises Problem: `bad-field`."""
         kind = field.rpartition(b".")[2].lower()
         if as_json or kind in _JSON:
-            return self._json(field, raw)
-        text = self.text(field, raw)
+            return self._json(field, content)
+        text = self.as_text(field, content)
         if kind in _TEXT:
             return text
         text = text.strip()
@@ -179,10 +184,9 @@ class FieldLookup:
             return text
         return float(text) if any(char in ".eE" for char in text) else int(text)
 
-    def _json(self, field: bytes, raw: Raw) -> Any:
+    def _json(self, field: bytes, content: bytes) -> Any:
         import json  # not loaded where a field is found by its name
 
-        content = self.content(field, raw, SMALL)
         try:
             text = content.decode(json.detect_encoding(content))
             value = _json_decoder(self.exact).decode(text)

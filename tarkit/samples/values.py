@@ -26,7 +26,7 @@ from tarkit.errors import Problem, show
 from tarkit.samples.lookup import FieldLookup, is_unicode
 from tarkit.samples.names import near_field
 from tarkit.samples.properties import PROPERTIES
-from tarkit.samples.sample import ABSENT, ViewRow
+from tarkit.samples.sample import ABSENT
 from tarkit.tar.reader import Raw
 
 MISFITS = frozenset(("missing-field", "bad-field", "sparse-entry"))  # problems of a sample without the requested value
@@ -61,15 +61,15 @@ class Name:
         Raises:
             Problem: `missing-field`, `bad-field`, `sparse-entry`.
         """
-        if lookup.row is not None and (column := self._in_row(lookup.row)) is not None:
-            return column
+        if lookup.row is not None and (column := self._in_row(lookup)) is not None:
+            return lookup.parsed(self.field, column) if isinstance(column, bytes) else column
         raw = lookup.find(self.field)
         return self._checked(lookup) if raw is None else lookup.decoded(self.field, raw)
 
     def words(self, lookup: FieldLookup) -> Any:
         """Return the value, of a field its text, even if that is a number. Raises Problem as `value` does."""
-        if lookup.row is not None and (column := self._in_row(lookup.row)) is not None:
-            return column
+        if lookup.row is not None and (column := self._in_row(lookup)) is not None:
+            return lookup.as_text(self.field, column) if isinstance(column, bytes) else column
         raw = lookup.find(self.field)
         return self._checked(lookup) if raw is None else lookup.text(self.field, raw)
 
@@ -81,7 +81,7 @@ class Name:
         """
         if self.is_key:
             return lookup.sample.key
-        if lookup.row is not None and (column := self._in_row(lookup.row)) is not None:
+        if lookup.row is not None and (column := self._in_row(lookup)) is not None:
             return os.fsencode(column) if isinstance(column, str) else column
         raw = lookup.find(self.field)
         if raw is not None:
@@ -91,7 +91,7 @@ class Name:
 
     def present(self, lookup: FieldLookup) -> bool:
         """Return whether the sample has a value of this name."""
-        if lookup.row is not None and self._in_row(lookup.row) is not None:
+        if self._in_row(lookup) is not None:
             return True
         if lookup.find(self.field) is not None:
             return True
@@ -103,9 +103,10 @@ class Name:
             raise
         return True
 
-    def _in_row(self, row: ViewRow) -> Any:
-        """Return the value that a row of a view has; None if the archive has to be asked."""
-        if self.is_key:
+    def _in_row(self, lookup: FieldLookup) -> Any:
+        """Return the value that a row has, as bytes if it is the content of a field; None: the archive is asked."""
+        row = lookup.row
+        if self.is_key or row is None:
             return None
         value = row.value(self.text)
         if value is not ABSENT:
@@ -113,6 +114,7 @@ class Name:
         for field, path in self._paths:
             value = row.value(os.fsdecode(field))
             if value is not ABSENT and value is not None:
+                value = lookup.parsed(field, value, as_json=True) if isinstance(value, bytes) else value
                 with suppress(KeyError):
                     for step in path:
                         value = step_into(value, step)

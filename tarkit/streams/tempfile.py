@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import TypeVar
 
 from tarkit.signals import uninterrupted
 from tarkit.streams.copy import write_all
@@ -45,6 +47,26 @@ class TemporaryFile(Descriptor):
         return os.pread(self.fd, stop - start, start)
 
 
+Opened = TypeVar("Opened")
+
+
+def open_by_path(directory: str, open_: Callable[[str], Opened]) -> Opened:
+    """Return what a function opens at the path of a new file in a directory; then the file has no name any more."""
+    from tempfile import mkstemp
+
+    with uninterrupted():  # a signal between the calls would leave the file
+        try:
+            fd, path = mkstemp(prefix="tarkit-", dir=directory)
+        except OSError as error:
+            error.filename = directory  # in place of the random name
+            raise
+        try:
+            os.close(fd)
+            return open_(path)
+        finally:
+            os.unlink(path)
+
+
 def _unnamed(directory: str) -> int:
     unnamed = getattr(os, "O_TMPFILE", 0)
     if unnamed:
@@ -52,13 +74,4 @@ def _unnamed(directory: str) -> int:
             return os.open(directory, os.O_RDWR | os.O_CLOEXEC | unnamed, 0o600)
         except OSError:
             pass  # not every file system has these; a directory without permission fails again below
-    from tempfile import mkstemp
-
-    with uninterrupted():  # a signal between the two calls would leave the file
-        try:
-            fd, path = mkstemp(prefix="tarkit-", dir=directory)
-        except OSError as error:
-            error.filename = directory  # in place of the random name
-            raise
-        os.unlink(path)
-        return fd
+    return open_by_path(directory, lambda path: os.open(path, os.O_RDWR | os.O_CLOEXEC))

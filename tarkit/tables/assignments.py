@@ -141,6 +141,15 @@ def _repair(rest: str) -> str | None:
     return None
 
 
+def assignment_of(column: str) -> Assignment:
+    """Return what the column of this name sets: the field of its name, or a member of JSON. Raises Usage."""
+    name = column.removeprefix("@")
+    field, path = _split_path(name)
+    one = Assignment(field, "", (Member(path, column),)) if path else Assignment(field, column)
+    _check(one, column)
+    return one
+
+
 def columns_of(assignments: Iterable[Assignment]) -> list[str]:
     """Return the columns that are read, each once, in order."""
     return list(dict.fromkeys(column for one in assignments for column in one.columns))

@@ -34,7 +34,7 @@ class TableRow(NamedTuple):
 
     line: int
     names: tuple[str, ...]
-    values: Sequence[bytes | None]
+    values: Sequence[Any]  # bytes, or values of JSON where these are asked for
 
 
 class EntryColumn(NamedTuple):
@@ -89,11 +89,18 @@ def read_table(
 
 
 def read_records(
-    lines: Iterable[bytes], format: Format, columns: Sequence[str] | None = None, warn: Warn | None = None
+    lines: Iterable[bytes],
+    format: Format,
+    columns: Sequence[str] | None = None,
+    warn: Warn | None = None,
+    convert: Callable[[str, Any], Any] | None = None,
 ) -> Iterator[TableRow]:
-    """Yield the rows of a table; `warn` is as for `read_table`. Raises MalformedRow, perhaps with the line."""
+    """Yield the rows of a table; `warn` is as for `read_table`. Raises MalformedRow, perhaps with the line.
+
+    `convert` is called with the name and the value of each member of JSON lines; by default it makes bytes of them.
+    """
     if format == "jsonl":
-        return _jsonl_records(without_bom(lines))
+        return _jsonl_records(without_bom(lines), convert or _json_value)
     width = None if columns is None else len(columns)
     return _with_header(read_cells(lines, format, width, warn), columns, format)
 
@@ -328,7 +335,7 @@ def _warn_of_separators(line: str, separator: str, width: int | None, warn: Warn
         warn(f"{message}: if others do, say so by a first line such as sep={others[0]}")
 
 
-def _jsonl_records(lines: Iterator[bytes]) -> Iterator[TableRow]:
+def _jsonl_records(lines: Iterator[bytes], convert: Callable[[str, Any], Any]) -> Iterator[TableRow]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -336,7 +343,7 @@ def _jsonl_records(lines: Iterator[bytes]) -> Iterator[TableRow]:
             fields = json.loads(line.decode("utf-8"), object_pairs_hook=_distinct)
             if not isinstance(fields, dict):
                 raise MalformedRow("not an object")
-            values = [_json_value(name, value) for name, value in fields.items()]
+            values = [convert(name, value) for name, value in fields.items()]
         except json.JSONDecodeError as error:
             raise MalformedRow(f"bad JSON: {error.msg} at column {error.colno}", number) from error
         except RecursionError as error:

@@ -297,7 +297,7 @@ check('a.tar', fix='-') -> TarkitError: fix writes to files | name it: fix='clea
 create('recipe', 'o.tar') -> TarkitError:  | group gathers the entries of each sample
 plan(require='txt', on_missing='error', match='jpg|txt') -> TarkitError: [missing-field] | on_missing='exclude' leaves s
 plan(key='(') -> TarkitError: key '(':
-plan(join='x') -> TarkitError: join 'x': not TABLE:COLUMN
+plan(join='x') -> TarkitError: join 'x': unknown kind of table
 shard('tree/one', 'tree/s-%d.tar') -> TarkitError:  | resume keeps those that are as planned, ..., force replaces them
 data.split('-') -> Usage: not stdout | name them with template='out-%06d.tar'
 shard('tree', '-') -> Usage: stdout

@@ -76,7 +76,7 @@ def command(name: str) -> Command:
 
 # ---- every command
 
-LONG = ("proc", "shard", "split")  # commands whose --help takes two screens of 50 lines
+LONG = ("cat", "proc", "shard", "split", "tsv")  # commands whose --help takes two screens of 50 lines
 
 
 @each_row(
@@ -171,21 +171,21 @@ def test_options(name: str) -> None:
 
 
 OWN = {
-    "cat": ["Order"],
+    "cat": ["Order", "Tables"],
     "check": ["Checks"],
     "create": ["Recipe"],
     "each": [],
     "get": ["Field"],
     "index": ["Index"],
     "mix": ["Mix"],
-    "proc": ["Command", "With -c or -m", "With --map", "Failures"],
-    "shard": ["Shards", "Samples", "Categories", "Plan"],
+    "proc": ["Command", "With -c or -m", "With --map", "Failures", "Tables"],
+    "shard": ["Shards", "Samples", "Tables", "Categories", "Plan"],
     "show": ["Show"],
     "shuffle": ["Order", "Shards"],
     "sort": ["Order", "Shards"],
-    "split": ["Shards", "Categories", "Parts"],
+    "split": ["Tables", "Shards", "Categories", "Parts"],
     "stats": ["Stats"],
-    "tsv": ["Table"],
+    "tsv": ["Table", "Tables"],
 }
 
 

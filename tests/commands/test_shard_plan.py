@@ -295,7 +295,7 @@ def test_equal(words: list[str], counts: list[int], run: Run, here: Path) -> Non
         (["-o", "no/x-%d.tar"], 1, "no/x-0.tar: No such file or directory"),
         (["--compress", "foo"], 2, "--compress foo: the codec is one of"),
         (["--map", "{}", "-o", "x-%d.tar"], 2, "-o is the directory of the shards"),
-        (["--join", "t.csv"], 2, "not TABLE:COLUMN"),
+        (["--join", ":k"], 2, "not TABLE or TABLE:COLUMN"),
         (["--join", "t.xls:k"], 2, "unknown kind of table"),
         (["--label-from-dir", "a/b"], 2, "not FIELD, FIELD:LEVEL or FIELD:LEVEL:name"),
         (["--label-from-dir", "a:0"], 2, "not FIELD, FIELD:LEVEL or FIELD:LEVEL:name"),
@@ -767,7 +767,8 @@ def test_join(kind: str, run: Run, here: Path) -> None:
         "c/2.n": "text:2",
     }
     ran = run("shard", root, *words, "-o", "x-%d.tar")
-    assert f"tarkit: {name}: samples with a row: 2, without: 1; rows without a sample: 1" in ran.lines
+    rows = "samples with a row: 2, without: 1 ('c/3'); rows without a sample: 1 ('elsewhere')"
+    assert f"tarkit: {name}: {rows}" in ran.lines
     assert dict(entries("x-0.tar"))["c/1.caption"] == b"two\nlines"
     # joined fields count for --require, and are never extra fields
     [shard] = layout(run, root, *words, "--require", "jpg,caption", "--on-missing-field", "exclude")
@@ -800,7 +801,7 @@ def test_join_by_base_names(run: Run, here: Path) -> None:
     Path("none.csv").write_text("file,text\n1.jpg,one\n")
     words = ("shard", root, "-c", "9", "-o", "x-%d.tar", "--force", "--join")
     what = "tarkit: none.csv: no sample has a row: column 'file' begins with '1.jpg', keys with 'cat/1'"
-    ways = "--key base looks up names without their directories, and --rename key writes them so"
+    ways = "--join-by stem compares names without their directories"
     assert run(*words, "none.csv:file", exit=1).lines == [what, f"hint: {ways}"]
     assert run(*words, "none.csv:text", "--key", "base", exit=1).lines == [
         "tarkit: none.csv: no sample has a row: column 'text' begins with 'one', keys with '1'"

@@ -277,3 +277,12 @@ def test_sort_of_scattered_samples(growth: Growth) -> None:
     words = "sort two.tar --memory 1M --tmpdir . -s size --allow duplicate-entry -q"
     limits = {"tarkit.spill.runs.BUFFER": 1 << 12}
     assert growth(words, ":", limits) < AHEAD + (2 << 10)
+
+
+def test_join_with_a_long_table(growth: Growth) -> None:
+    """A table of 18 MB is not in memory, whatever the order of its rows; SQLite itself takes some."""
+    many(100, 0)
+    rows = (f"{number * 7919 % 30_000:06}\t{'x' * 600}\n" for number in range(30_000))
+    Path("t.tsv").write_text("__key__\ttxt\n" + "".join(rows))
+    limits = {"tarkit.spill.keyed.MEMORY": 1 << 20}
+    assert growth("cat many.tar --join t.tsv -q -o out.tar", ":", limits) < 7 << 10

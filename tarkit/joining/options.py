@@ -1,0 +1,140 @@
+"""Options about tables: those that samples are joined with, those that are inputs, and fields that columns become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from tarkit.errors import Usage, spell
+from tarkit.joining.spec import By, JoinSpec, OnDuplicate
+from tarkit.options import Options, row
+from tarkit.pipeline.rows import parse_set
+from tarkit.streams.location import Location, TableWords, is_view
+
+if TYPE_CHECKING:
+    from tarkit.pipeline.chain import Chain
+    from tarkit.tables.assignments import Assignment
+
+Joinable = TypeVar("Joinable", bound="Chain")
+
+
+class JoinOptions(Options):
+    """A table whose rows go with samples: `Dataset.join`.
+
+    Attributes:
+        spec: what is joined; None for nothing.
+    """
+
+    join: str | None = row(
+        "Tables",
+        "--join",
+        metavar="TABLE[:COLUMN]",
+        role="column",
+        help="Join the rows of TABLE by key.",
+        more="TABLE is csv, tsv, jsonl, Parquet or a view. COLUMN, by default __key__, has keys or file names. Other "
+        "columns are values, as in --where, before fields.",
+    )
+    join_by: By = row(
+        "Tables",
+        "--join-by",
+        default="key",
+        detail=True,
+        choices=By,
+        metavar="HOW",
+        help="Look up the key, or its stem too.",
+        more="stem is the last part of a key, or of the name of a file: 0001 of train/0001.",
+    )
+    on_duplicate: OnDuplicate = row(
+        "Tables",
+        "--on-duplicate",
+        default="error",
+        detail=True,
+        choices=OnDuplicate,
+        metavar="HOW",
+        help="Of two rows: error, first, last.",
+        more="What to do about two rows with one key.",
+    )
+
+    def check(self) -> None:
+        """Raise Usage for options that require another, and a table of another kind."""
+        for name, default in (("join_by", "key"), ("on_duplicate", "error")):
+            if self.join is None and getattr(self, name) != default:
+                raise Usage(f"{spell(name)} requires {spell('join')}")
+        self.spec: JoinSpec | None = None
+        if self.join is not None:
+            self.spec = JoinSpec.parse(self.join, self.join_by, self.on_duplicate)
+
+    def joined(self, data: Joinable) -> Joinable:
+        """Return the samples with the rows of the table."""
+        if self.spec is None:
+            return data
+        from tarkit.joining.join import Join
+
+        return data.then(Join(self.spec))
+
+
+class TableInputOptions(Options):
+    """Which fields columns become, and how rows of a Parquet table are samples that is an input in place of an archive.
+
+    Attributes:
+        assignments: the fields; None: by the columns.
+    """
+
+    set: str | Iterable[str] | None = row(
+        "Tables",
+        "--set",
+        many=True,
+        metavar="FIELDS",
+        help="Set fields: 'jpg:image cls json:{a,b}'.",
+        more="FIELD:COLUMN, of a Parquet INPUT, of a view, or of --join TABLE; json:{A,B} and json.A set members, the "
+        "others stay. Null in a cell removes the field. By default a column of an INPUT is the field of its name, a "
+        "picture or a sound that of its format, and the number of a class cls; columns of a joined table are fields, "
+        "which must be new ('' for none); those of a view are values.",
+        parse=parse_set,
+    )
+    key: str | None = row(
+        "Tables",
+        "--key",
+        metavar="COLUMN",
+        help="Keys of Parquet, or '{id:06d}'.  [default: __key__]",
+        more="Without such a column a key is the name of the file and the number of the row.",
+    )
+
+    def check(self) -> None:
+        """Raise Usage for words, or a template of keys, of another form."""
+        self.words = None if self.set is None else str(self.set)
+        assignments = check_words(self.words or "", self.key) if self.words or self.key is not None else []
+        self.assignments = None if self.words is None else assignments
+
+    def applied(self, inputs: Sequence[Location], joins: JoinOptions | None = None) -> list[Location]:
+        """Return inputs, tables among them with these options; the words are for a table that is joined.
+
+        Raises:
+            Usage: there is no table.
+        """
+        words = "" if joins is not None and joins.spec is not None else self.words or ""
+        if not words and self.key is None:
+            return list(inputs)
+        if not any(map(is_view, inputs)):
+            others = f", and there is no {spell('join')}" if words and joins is not None else ""
+            raise Usage(f"{spell('set') if words else spell('key')} is for Parquet, and no input is such{others}")
+        return [each._replace(table=TableWords(words, self.key)) for each in inputs]
+
+    def with_fields(self, data: Joinable, joins: JoinOptions | None = None) -> Joinable:
+        """Return the samples with the fields that columns become, of views, or of the table that is joined."""
+        joined = joins is not None and joins.spec is not None
+        if self.assignments == [] or not (joined or (self.assignments and any(map(is_view, data.locations)))):
+            return data
+        from tarkit.joining.set_fields import SetFields
+
+        return data.then(SetFields(self.assignments))
+
+
+def check_words(assignments: str, key: str | None) -> list[Assignment]:
+    """Return what words of --set mean. Raises Usage for those, or a template of keys, that have another form."""
+    from tarkit.tables.assignments import parse_assignments
+    from tarkit.tables.reader import KeyTemplate
+
+    if key is not None:
+        KeyTemplate(key)
+    return parse_assignments(assignments)

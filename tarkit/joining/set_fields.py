@@ -1,0 +1,176 @@
+"""Make fields of columns: of the rows that samples were joined with, and of views."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.joining.edit import FieldEdit, assigned
+from tarkit.joining.join import JoinedRow
+from tarkit.pipeline.steps import Flow, Step
+from tarkit.problems import Policy
+from tarkit.samples.fields import FieldChoice, with_names
+from tarkit.samples.sample import ABSENT, SampleBatch, TarSample, ViewRow, key_of, singly
+from tarkit.tables.assignments import Assignment, assignment_of
+from tarkit.tables.recipe import MalformedRow, parse_source
+
+
+class SetFields(Step):
+    """Make fields of columns.
+
+    Args:
+        assignments: what is set; None for all columns of a table, of a view for all fields of the samples it places.
+    """
+
+    name = "set"
+
+    def __init__(self, assignments: Sequence[Assignment] | None) -> None:
+        self.assignments = assignments
+
+    def leaves_out(self, policy: Policy) -> bool:
+        """Return True: a sample whose fields are all removed is left out."""
+        return True
+
+    def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
+        """Return the samples with their new fields."""
+        return FieldSetter(self.assignments, flow.run.policy).apply(singly(batches))
+
+
+class FieldSetter:
+    """Makes fields of the columns of rows, in one run."""
+
+    def __init__(self, assignments: Sequence[Assignment] | None, policy: Policy) -> None:
+        self._assignments = assignments
+        self._policy = policy
+        self._by_names: dict[tuple[str, ...], list[Assignment]] = {}
+
+    def apply(self, samples: Iterable[TarSample]) -> Iterator[TarSample]:
+        """Yield the samples with their fields; rows that fields were made of are gone."""
+        emptied, first = 0, b""
+        for sample in samples:
+            if sample.row is None or sample.key is None:
+                yield sample
+                continue
+            sample.complete()
+            try:
+                changed = self._set(sample, sample.row)
+            except MalformedRow as error:
+                line = (
+                    f":{sample.row.joined.table.row(sample.row.place).line}"
+                    if isinstance(sample.row, JoinedRow)
+                    else ""
+                )
+                where = f"{_table_of(sample.row)}{line}: {show(sample.key)}"
+                raise TarkitError(f"{where}: {error}", error.hint) from None
+            if changed is None:
+                continue
+            if any(map(key_of, changed.entries)):
+                yield changed
+            else:
+                emptied, first = emptied + 1, first or sample.key
+        if emptied:
+            counted = f"{emptied} samples, the first of them" if emptied > 1 else "1 sample,"
+            self._policy.warn(f"no field is left of {counted} {show(first)}: left out")
+
+    def _set(self, sample: TarSample, row: ViewRow) -> TarSample | None:
+        """Return a sample with its new fields; None if the policy leaves it out."""
+        edit = FieldEdit(sample, self._policy)
+        columns, choices = self._divided(row)
+        documents = {one.field: edit.members(os.fsencode(one.field)) for one in columns if one.members}
+        if None in documents.values():
+            return None
+        for one, content in assigned(columns, partial(_cell, row), documents.get):
+            edit.put(os.fsencode(one.field), content)
+        if isinstance(row, JoinedRow) and choices != []:
+            assert sample.key is not None
+            other = row.joined.sample(row.place, sample.key)
+            if other is not None and choices is not None:
+                other = with_names(other, sample.key, choices, self._policy)
+            if other is None:
+                return None
+            edit.add(other)
+        changed = edit.done(adds=self._assignments is None)
+        if changed is not None:
+            changed.row = row.before if isinstance(row, JoinedRow) else None
+        return changed
+
+    def _divided(self, row: ViewRow) -> tuple[Sequence[Assignment], list[FieldChoice] | None]:
+        """Return what is set from columns, and the fields of the sample that a row of a view places; None for all."""
+        if not isinstance(row, JoinedRow) or row.joined.view is None:
+            return self._assignments_for(row), []
+        if self._assignments is None:
+            return (), None
+        known = row.joined.table.names
+        columns = [one for one in self._assignments if one.members or one.column in known]
+        return columns, [
+            FieldChoice(os.fsencode(one.field), (os.fsencode(one.column),))
+            for one in self._assignments
+            if not one.members and one.column not in known
+        ]
+
+    def _assignments_for(self, row: ViewRow) -> Sequence[Assignment]:
+        """Return what is set in the sample of a row."""
+        if self._assignments is not None:
+            return self._assignments
+        if not isinstance(row, JoinedRow):
+            raise Usage(f"{spell('set')} needs words here: a view has all its columns as values")
+        names = row.joined.table.row(row.place).names
+        known = self._by_names.get(names)
+        if known is None:
+            known = self._by_names[names] = column_assignments(names, row.joined.table.column)
+        return known
+
+
+def column_assignments(names: Iterable[str], key_column: str) -> list[Assignment]:
+    """Return what all columns of a table set, except that of keys and those with names such as `__key__`."""
+    columns = [name for name in names if name != key_column and not (name.startswith("__") and name.endswith("__"))]
+    return [assignment_of(name) for name in columns]
+
+
+def _cell(row: ViewRow, column: str) -> Any:
+    """Return a cell; None for null, ABSENT where the row of a table of JSON lines does not have the column.
+
+    Raises:
+        TarkitError: the table has no such column.
+        MalformedRow: the source in a cell of a column `@FIELD` cannot be read.
+    """
+    cell = row.cell(column) if isinstance(row, JoinedRow) else row.value(column)
+    if cell is ABSENT:
+        source = row.cell(f"@{column}") if isinstance(row, JoinedRow) else ABSENT
+        if source is not ABSENT:
+            return _loaded(source)
+        names = _names_of(row)
+        if column not in names and f"@{column}" not in names:
+            raise no_column(_table_of(row), column, names)
+    elif column.startswith("@"):
+        return _loaded(cell)
+    return cell
+
+
+def no_column(table: str, column: str, names: Iterable[str]) -> TarkitError:
+    """Return the error of a word of `--set` that names no column of a table."""
+    return TarkitError(f"{spell('set')}: {table} has no column {show(column)}, it has {', '.join(map(show, names))}")
+
+
+def _loaded(source: Any) -> bytes | None:
+    """Return the content of a source: of a path, or a literal; None for null and an empty cell."""
+    if not source:
+        return None
+    kind, value = parse_source(source if isinstance(source, bytes) else os.fsencode(str(source)), pipes_allowed=False)
+    if kind == "data":
+        return value
+    if kind != "path":
+        raise MalformedRow(f"{show(value)}: sources in a joined table are paths")
+    with open(value, "rb") as file:
+        return file.read()
+
+
+def _names_of(row: ViewRow) -> Iterable[str]:
+    return row.joined.table.names if isinstance(row, JoinedRow) else row.group.columns  # type: ignore[attr-defined]
+
+
+def _table_of(row: ViewRow) -> str:
+    return row.joined.table.name if isinstance(row, JoinedRow) else row.group.name  # type: ignore[attr-defined]

@@ -1,0 +1,53 @@
+"""What a table is joined by: the file, the column with keys, and how these are compared."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from tarkit.errors import Usage, show, spell
+from tarkit.stores.store import StoreOptions
+from tarkit.streams.text import file_label, split_column
+
+By = Literal["key", "stem"]
+OnDuplicate = Literal["error", "first", "last"]
+
+KEY_COLUMN = "__key__"
+
+
+class JoinSpec(NamedTuple):
+    """What is joined, and how rows are found.
+
+    Attributes:
+        word: the file of the table.
+        column: the column that has the keys of samples, or names of their files.
+        by: what is in that column: a key or the path of a file; with `stem` perhaps the last part of one.
+        on_duplicate: which of two rows with one key counts.
+        storage: how a URL is reached.
+    """
+
+    word: str
+    column: str = KEY_COLUMN
+    by: By = "key"
+    on_duplicate: OnDuplicate = "error"
+    storage: StoreOptions | None = None
+
+    @classmethod
+    def of(cls, word: str, column: str, by: By, on_duplicate: OnDuplicate, storage: StoreOptions | None) -> JoinSpec:
+        """Return the specification. Raises Usage for a file that is no table by its name."""
+        from tarkit.tables.rows import table_format
+
+        table_format(word, "join")
+        return cls(word, column, by, on_duplicate, storage)
+
+    @classmethod
+    def parse(cls, text: str, by: By, on_duplicate: OnDuplicate) -> JoinSpec:
+        """Return the specification of `TABLE[:COLUMN]`. Raises Usage."""
+        word, column = split_column(text)
+        if not word:
+            raise Usage(f"{spell('join')} {show(text)}: not TABLE or TABLE:COLUMN")
+        return cls.of(word, column or KEY_COLUMN, by, on_duplicate, None)
+
+    @property
+    def name(self) -> str:
+        """The name of the table for messages."""
+        return file_label(self.word)

@@ -1,0 +1,179 @@
+"""Rows of a table in a file of any known format, with values of JSON and bytes as cells.
+
+A cell of TSV and CSV is bytes: content of a field. An empty cell of CSV is null, as table tools write and read it; null
+in TSV is `\\N`. Cells of JSON lines and Parquet have types: text, numbers, true and false, lists, objects; of Parquet
+bytes too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+from tarkit.errors import TarkitError, Usage, load_library, show, spell
+from tarkit.media.coding import Coder
+from tarkit.stores.store import StoreOptions
+from tarkit.streams.text import file_label, open_file, parse_file, seekable
+from tarkit.tables.parquet import load_pyarrow, plain_values
+from tarkit.tables.reader import Format, TableRow, read_records
+from tarkit.tables.recipe import MalformedRow
+
+FORMATS: dict[str, Format | Literal["parquet"]] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".txt": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+}
+"""The formats of tables, by the suffixes of their names."""
+
+ROWS = 1024  # of Parquet that are read together
+_TEXTS = ("text", "integer", "json", "lines")  # kinds of fields that take JSON text
+_DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}  # of numpy, by names of Arrow
+_CODER = Coder()
+
+
+def table_format(word: str, option: str) -> Format | Literal["parquet"]:
+    """Return the format of a table by its name. Raises Usage, which names the option, for an unknown suffix."""
+    name = file_label(word)
+    format = FORMATS.get(os.path.splitext(name)[1].lower())
+    if format is None:
+        raise Usage(f"{spell(option)} {show(name)}: unknown kind of table", f"known suffixes: {' '.join(FORMATS)}")
+    return format
+
+
+class NumberList(list[Any]):
+    """A list of numbers, perhaps nested, with the type that numpy has for them."""
+
+    def __init__(self, values: list[Any], dtype: str) -> None:
+        super().__init__(values)
+        self.dtype = dtype
+
+
+def number_types(word: str, storage: StoreOptions | None) -> dict[str, str]:
+    """Return the types of the columns of a Parquet file that have lists of numbers, as numpy names them."""
+    _, parquet = load_pyarrow(f"{file_label(word)}: Parquet")
+    found = {}
+    with _parquet_file(parquet, word, storage) as file:
+        for field in file.schema_arrow:
+            kind = field.type
+            while hasattr(kind, "value_type"):
+                kind = kind.value_type
+            dtype = _DTYPES.get(str(kind), str(kind))
+            if kind is not field.type and dtype.startswith(("int", "uint", "float")):
+                found[field.name] = dtype
+    return found
+
+
+def read_rows(
+    word: str, format: Format | Literal["parquet"], storage: StoreOptions | None, warn: Callable[[str], None]
+) -> Iterator[TableRow]:
+    """Yield the rows of a table; the line of one of Parquet is its number, from 1.
+
+    Raises:
+        MalformedRow: a row is malformed, perhaps with the line.
+        TarkitError: the file cannot be read.
+        MissingLibrary: pyarrow is not installed, for Parquet.
+    """
+    if format == "parquet":
+        yield from _parquet_rows(word, storage)
+        return
+    with open_file(word, storage) as file:
+        for row in read_records(file, format, warn=warn, convert=_checked):
+            yield row._replace(values=[cell or None for cell in row.values]) if format == "csv" else row
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Return a value of JSON. Raises ValueError for text that is not Unicode."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+    json.dumps(value, ensure_ascii=False).encode()
+    name.encode("utf-8", "surrogateescape")
+    return value
+
+
+def _parquet_rows(word: str, storage: StoreOptions | None) -> Iterator[TableRow]:
+    path = file_label(word)
+    pyarrow, parquet = load_pyarrow(f"{path}: Parquet")
+    number = 0
+    try:
+        with _parquet_file(parquet, word, storage) as file:
+            names = tuple(file.schema_arrow.names)
+            for batch in file.iter_batches(ROWS, use_threads=False):
+                columns = [_cells(path, name, column) for name, column in zip(names, batch.columns, strict=True)]
+                for cells in zip(*columns, strict=True):
+                    number += 1
+                    yield TableRow(number, names, cells)
+    except pyarrow.ArrowException as error:
+        raise TarkitError(f"{path}: {error}") from None
+
+
+def _parquet_file(parquet: Any, word: str, storage: StoreOptions | None) -> Any:
+    kind, text = parse_file(word)
+    return parquet.ParquetFile(text if kind == "path" else seekable(open_file(word, storage)))
+
+
+def _cells(path: str, name: str, column: Any) -> list[Any]:
+    kind = str(column.type)
+    if kind in ("binary", "large_binary", "binary_view") or kind.startswith("fixed_size_binary"):
+        cells: list[Any] = column.to_pylist()
+        return cells
+    try:
+        return plain_values(column)
+    except (ValueError, OverflowError) as error:  # of Arrow, and of bytes in lists that are not UTF-8
+        raise TarkitError(f"{path}: the column {show(name)} has no values for tarkit: {error}") from None
+
+
+def content_of(cell: Any, field: str) -> bytes:
+    """Return the content that a cell, other than null, is for a field of this name.
+
+    Bytes are the content, text is UTF-8, a list of numbers an array for npy, other values are JSON text.
+
+    Raises:
+        MalformedRow: the field holds no JSON text, such as npy for a list.
+    """
+    if isinstance(cell, bytes):
+        return cell
+    if isinstance(cell, str):
+        return cell.encode("utf-8", "surrogateescape")
+    kind = _CODER.kind(field)
+    if isinstance(cell, list) and kind is not None and kind.name in ("array", "tenbin"):
+        numpy = load_library("numpy", f"the field {show(field)}", "numpy", "numpy")
+        try:
+            return _CODER.encode(field, numpy.array(cell, getattr(cell, "dtype", None)))
+        except (ValueError, TypeError) as error:
+            raise MalformedRow(f"a list is no array for the field {show(field)}: {error}") from None
+    if kind is not None and (kind.name not in _TEXTS or field.endswith(".gz")):
+        what = "a list" if isinstance(cell, list) else "an object" if isinstance(cell, dict) else f"the value {cell!r}"
+        raise MalformedRow(f"{what} is no content of the field {show(field)}", hint="bytes are; json takes any value")
+    return json.dumps(cell, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def member_of(cell: Any, before: Any) -> Any:
+    """Return the value of a member of JSON that a cell, other than null, stands for.
+
+    Cells of TSV and CSV have no types: if the member has been text so far it stays text, else a number, true, false,
+    an object and a list are what they look like.
+
+    Raises:
+        MalformedRow: bytes that are not UTF-8.
+    """
+    if not isinstance(cell, bytes):
+        return cell
+    try:
+        text = cell.decode()
+    except ValueError:
+        raise MalformedRow("bytes that are not UTF-8 are no value of JSON") from None
+    if isinstance(before, str):
+        return text
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(text)

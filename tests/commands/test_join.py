@@ -1,0 +1,320 @@
+"""--join and --set: rows of a table go with samples, and columns become fields."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tarkit
+from tests._tools import each_row
+from tests.conftest import Archive, Run, entries
+
+SAMPLES = [
+    ("d/a.jpg", b"A"),
+    ("d/a.cls", b"1"),
+    ("d/b.jpg", b"B"),
+    ("d/b.json", b'{"n": 1, "s": "x"}'),
+    ("d/c.jpg", b"C"),
+]
+ROWS = [
+    {"id": "d/c", "cls": 7, "txt": "see"},
+    {"id": "d/a", "cls": None, "txt": "two\nlines"},
+    {"id": "d/z", "cls": 9, "txt": "no"},
+]
+
+
+def table(name: str, rows: Iterable[dict[str, Any]] = ROWS) -> str:
+    """Write rows with the same names as a table, whose suffix says the kind."""
+    rows = list(rows)
+    kind, heads = Path(name).suffix, list(rows[0])
+    if kind == ".csv":
+        lines = [heads, *([f'"{cell}"' if cell is not None else "" for cell in row.values()] for row in rows)]
+        Path(name).write_text("".join(",".join(line) + "\n" for line in lines))
+    elif kind == ".tsv":
+        cells = [["\\N" if cell is None else str(cell).replace("\n", "\\n") for cell in row.values()] for row in rows]
+        Path(name).write_text("".join("\t".join(line) + "\n" for line in (heads, *cells)))
+    elif kind == ".jsonl":
+        Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(arrow.Table.from_pylist(rows), name)
+    return name
+
+
+def fields(path: str = "out.tar") -> dict[str, bytes]:
+    """Return the contents of an archive by name."""
+    return dict(entries(path))  # type: ignore[arg-type]
+
+
+@each_row("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_columns_become_fields(kind: str, run: Run, archive: Archive) -> None:
+    """A field is replaced in its place, new ones come last, null removes one; rows are counted and named."""
+    archive(SAMPLES, "a.tar")
+    name = table(f"t.{kind}")
+    ran = run("cat", "a.tar", "--join", f"{name}:id", "--set", "cls caption.txt:txt", "-o", "out.tar", "--report", "r")
+    assert entries("out.tar") == [
+        *(("d/a.jpg", b"A"), ("d/a.caption.txt", b"two\nlines"), ("d/b.jpg", b"B"), ("d/b.json", SAMPLES[3][1])),
+        *(("d/c.jpg", b"C"), ("d/c.cls", b"7"), ("d/c.caption.txt", b"see")),
+    ]
+    counts = "samples with a row: 2, without: 1 ('d/b'); rows without a sample: 1 ('d/z')"
+    assert ran.lines == [f"tarkit: {name}: {counts}"]
+    assert json.loads(Path("r").read_text())["join"] == {
+        "with_row": 2,
+        "without_row": 1,
+        "unused": 1,
+        "keys_without_row": ["d/b"],
+        "rows_unused": ["d/z"],
+    }
+
+
+@each_row("kind", ["csv", "tsv", "jsonl"])
+def test_a_table_that_is_not_edited(kind: str, run: Run, archive: Archive) -> None:
+    """What `tsv` wrote gives the same archive, byte for byte; an edited cell changes its sample alone."""
+    samples = [("a.jpg", b"A"), ("a.cls", b"1\n"), ("a.json", b'{"s":"3",  "v": 0.50, "u": null}'), ("b.cls", b"2")]
+    samples.append(("b.json", b'{"s": "x", "v": 1, "u": 1}'))
+    archive(samples, "a.tar")
+    run("tsv", "a.tar", "-f", "cls json.s json.v json.u", "-o", f"t.{kind}")
+    words = ["--join", f"t.{kind}", "--set", "cls json.s json.v json.u", "-o", "out.tar"]
+    run("cat", "a.tar", *words)
+    assert Path("out.tar").read_bytes() == Path("a.tar").read_bytes()
+    Path(f"t.{kind}").write_text(Path(f"t.{kind}").read_text().replace("x", "new"))
+    run("cat", "a.tar", *words)
+    assert fields() == {**dict(samples), "b.json": b'{"s": "new", "v": 1, "u": 1}'}
+
+
+@each_row(
+    ("words", "expected"),
+    [
+        ("json:{n:cls}", {"d/b.json": {"n": 7, "s": "x"}, "d/c.json": {"n": 7}, "d/a.json": None}),
+        ("json:{cls,t.u:txt}", {"d/b.json": {"n": 1, "s": "x", "cls": 7, "t.u": "see"}, "d/a.json": {"t.u": "1"}}),
+        ("json.m.k:cls", {"d/b.json": {"n": 1, "s": "x", "m": {"k": 7}}, "d/a.json": None}),
+        ("json.s:cls json.n:txt", {"d/b.json": {"n": "see", "s": 7}, "d/a.json": {"n": "1"}}),
+    ],
+)
+def test_members(words: str, expected: dict[str, Any], run: Run, archive: Archive) -> None:
+    """Members of JSON are set, the others stay; null removes one."""
+    archive(SAMPLES, "a.tar")
+    rows = [{"id": "d/a", "cls": None, "txt": "1"}, *({"id": f"d/{key}", "cls": 7, "txt": "see"} for key in "bc")]
+    table("t.jsonl", rows)
+    run("cat", "a.tar", "--join", "t.jsonl:id", "--set", words, "-o", "out.tar")
+    found = fields()
+    assert {name: json.loads(found[name]) if name in found else None for name in expected} == expected
+
+
+@each_row(
+    ("rows", "words", "exit", "text"),
+    [
+        ("id,a\nd/a,1\nd/a,2\n", [], 1, "t.csv:3: 'd/a' occurs twice in column 'id'"),
+        ("id,a\n,1\n", [], 1, "t.csv:2: empty cell in column 'id'"),
+        ("q,a\nd/a,1\n", [], 1, "t.csv:2: no column 'id', there are 'q', 'a'"),
+        ("id,a\nd/a\n", [], 1, "t.csv:2: cells in this row: 1, columns: 2"),
+        ("id,a\nx,1\n", [], 1, "no sample has a row: column 'id' begins with 'x', keys with 'd/a'"),
+        ("id,jpg\nd/a,1\n", [], 1, "'d/a' has a field 'jpg' already [duplicate-entry]"),
+        ("id,a\nd/a,1\n", ["--set", "b"], 1, "--set: t.csv has no column 'b', it has 'id', 'a'"),
+        ("id,a\nd/a,1\n", ["--set", "a b c,d"], 2, "a word must be FIELD"),
+        ("id,a\nd/b,1\n", ["--set", "json.n.x:a"], 1, "t.csv:2: 'd/b': 'n.x' cannot be set: 'n' is no object"),
+        ("id,@a\nd/b,x.bin\n", [], 1, "x.bin: No such file or directory"),
+        ("id,@a\nd/b,s3://b/x\n", [], 1, "sources in a joined table are paths"),
+    ],
+)
+def test_refused(rows: str, words: list[str], exit: int, text: str, run: Run, archive: Archive) -> None:
+    """An error of a table names the line, and leaves no output."""
+    archive(SAMPLES, "a.tar")
+    Path("t.csv").write_text(rows)
+    assert text in run("cat", "a.tar", "--join", "t.csv:id", *words, "-o", "out.tar", exit=exit).stderr
+    assert not os.path.exists("out.tar")
+
+
+@each_row(
+    ("words", "text"),
+    [
+        (["--join", "t.xls"], "--join 't.xls': unknown kind of table"),
+        (["--join-by", "stem"], "--join-by requires --join"),
+        (["--on-duplicate", "last"], "--on-duplicate requires --join"),
+        (["--join", "t.csv", "-o", "t.csv"], "t.csv is the output, and the table too"),
+        (["--set", "cls"], "--set is for Parquet, and no input is such, and there is no --join"),
+    ],
+)
+def test_usage(words: list[str], text: str, run: Run, archive: Archive) -> None:
+    """Options that do not go together, and words without a table."""
+    archive(SAMPLES, "a.tar")
+    Path("t.csv").write_text("__key__,a\nd/a,1\n")
+    output = [] if "-o" in words else ["-o", "out.tar"]
+    assert text in run("cat", "a.tar", *output, *words, exit=2).stderr
+
+
+@each_row(("how", "expected"), [("first", b"1"), ("last", b"3")])
+def test_duplicates(how: str, expected: bytes, run: Run, archive: Archive) -> None:
+    """One of the rows with a key counts, and the others are counted."""
+    archive(SAMPLES, "a.tar")
+    Path("t.csv").write_text("__key__,x.cls\nd/a,1\nd/b,2\nd/a,9\nd/c,4\nd/a,3\n")
+    ran = run("cat", "a.tar", "--join", "t.csv", "--on-duplicate", how, "-o", "out.tar")
+    assert fields()["d/a.x.cls"] == expected
+    assert "; 2 rows left out, since another has the same key" in ran.stderr
+
+
+def test_names_and_stems(run: Run, archive: Archive) -> None:
+    """A row is found by the key, by the name of a file, and with --join-by stem by the last part of either."""
+    archive([(f"{above}/{name}.jpg", b"x") for above in "pq" for name in "01"], "a.tar")
+    Path("t.csv").write_text("file,v.txt\np/0,key\np/1.jpg,file\n0,stem\n1.jpg,name\n")
+    run("cat", "a.tar", "--join", "t.csv:file", "-o", "out.tar")
+    assert [data for name, data in entries("out.tar") if name.endswith("txt")] == [b"key", b"file"]
+    ran = run("cat", "a.tar", "--join", "t.csv:file", "--join-by", "stem", "-o", "out.tar")
+    assert [data for name, data in entries("out.tar") if name.endswith("txt")] == [b"key", b"file", b"stem", b"name"]
+    assert "with the row of another" not in ran.stderr
+    Path("t.csv").write_text("file,v.txt\n0.jpg,zero\n")
+    ran = run("cat", "a.tar", "--join", "t.csv:file", "--join-by", "stem", "-o", "out.tar")
+    assert "samples with the row of another sample: 1;" in ran.stderr
+
+
+def test_columns_are_values(run: Run, archive: Archive) -> None:
+    """Columns are values before fields: in --where, in tables, and in Python as keys of a sort. They end with `set`."""
+    archive(SAMPLES, "a.tar")
+    Path("t.csv").write_text('__key__,cls,score,json\nd/a,5,0.5,"{""n"": 4}"\nd/b,,2,\nd/c,3,10,"{""n"": 2}"\n')
+    run(
+        "cat",
+        "a.tar",
+        "--join",
+        "t.csv",
+        "--where",
+        "(has(cls) and cls == 5) or score > 3",
+        "--set",
+        "",
+        "-o",
+        "out.tar",
+    )
+    assert entries("out.tar") == [*SAMPLES[:2], SAMPLES[4]]
+    ran = run("tsv", "a.tar", "--join", "t.csv", "-f", "score json.n", "--format", "jsonl")
+    assert [json.loads(line)["json.n"] for line in ran.stdout.splitlines()] == [4, 1, 2]
+    data = tarkit.open("a.tar").join("t.csv")
+    assert [sample.key for sample in data.sort("score", reverse=True)] == ["d/c", "d/b", "d/a"]
+    assert [sample.key for sample in data.set("cls:score").where("has(cls) and cls > 1")] == ["d/b", "d/c"]
+
+
+def test_a_sample_without_fields(run: Run, archive: Archive) -> None:
+    """A sample whose fields are all removed is left out, and counted."""
+    archive([("a.cls", b"1"), ("b.cls", b"2")], "a.tar")
+    Path("t.tsv").write_text("__key__\tcls\nb\t\\N\n")
+    ran = run("cat", "a.tar", "--join", "t.tsv", "--set", "cls", "-o", "out.tar")
+    assert entries("out.tar") == [("a.cls", b"1")]
+    assert "no field is left of 1 sample, 'b': left out" in ran.stderr
+
+
+def test_ended_early(run: Run, archive: Archive) -> None:
+    """Rows of samples that are not read are not reached, which is no error."""
+    archive(SAMPLES, "a.tar")
+    Path("t.csv").write_text("__key__,x.cls\nd/c,1\n")
+    ran = run("cat", "a.tar", "--join", "t.csv", "-c", "1", "-o", "out.tar")
+    assert "samples with a row: 0, without: 1 ('d/a'); rows not reached: 1 ('d/c')" in ran.stderr
+
+
+def test_files(run: Run, archive: Archive) -> None:
+    """A column `@FIELD` has sources, as in a recipe."""
+    archive(SAMPLES, "a.tar")
+    Path("m.png").write_bytes(b"mask")
+    Path("t.csv").write_text("__key__,@mask.png\nd/a,m.png\nd/b,hex:00ff\nd/c,\n")
+    run("cat", "a.tar", "--join", "t.csv", "-o", "out.tar")
+    assert [pair for pair in entries("out.tar") if "mask" in pair[0]] == [
+        ("d/a.mask.png", b"mask"),
+        ("d/b.mask.png", b"\0\xff"),
+    ]
+    run("cat", "a.tar", "--join", "t.csv", "--set", "m.png:mask.png", "-o", "out.tar")
+    assert fields()["d/a.m.png"] == b"mask"
+
+
+def test_values_with_types(run: Run, archive: Archive) -> None:
+    """Of JSON lines and Parquet, numbers and objects are JSON text, lists arrays for npy; other fields refuse them."""
+    numpy, arrow, parquet = map(pytest.importorskip, ("numpy", "pyarrow", "pyarrow.parquet"))
+    archive(SAMPLES, "a.tar")
+    columns = {
+        "__key__": ["d/a"],
+        "v": arrow.array([[0.5, 2]], arrow.list_(arrow.float32())),
+        "b": [b"\xff"],
+        "t": [True],
+    }
+    parquet.write_table(arrow.table(columns), "t.parquet")
+    Path("t.jsonl").write_text(json.dumps({"__key__": "d/a", "v": [1, 2], "n": {"m": 0.5}}) + "\n")
+    run("cat", "a.tar", "--join", "t.parquet", "--set", "v.npy:v v.txt:v b json:{t,v}", "-o", "out.tar")
+    sample = tarkit.open("out.tar").decode().head()[0]
+    assert (sample["v.npy"].dtype, sample["v.npy"].tolist()) == (numpy.float32, [0.5, 2])
+    assert (sample.raw("v.txt"), sample.raw("b"), sample["json"]) == (b"[0.5,2.0]", b"\xff", {"t": True, "v": [0.5, 2]})
+    run("cat", "a.tar", "--join", "t.jsonl", "--set", "v.npy:v n", "-o", "out.tar")
+    assert tarkit.open("out.tar").decode().head()[0]["v.npy"].tolist() == [1, 2]
+    assert fields()["d/a.n"] == b'{"m":0.5}'
+    said = run("cat", "a.tar", "--join", "t.jsonl", "--set", "x.jpg:v", "-o", "out.tar", exit=1).stderr
+    assert "t.jsonl:1: 'd/a': a list is no content of the field 'x.jpg'" in said
+
+
+def test_proc_and_shard(run: Run, archive: Archive, here: Path) -> None:
+    """`proc` gets the fields; `shard` has the same words, and adds fields alone."""
+    archive(SAMPLES, "a.tar")
+    Path("t.csv").write_text("__key__,label,n\nd/a,5,1\n")
+    words = ["--join", "t.csv", "--set", "y.cls:label json:{n}"]
+    run(
+        "proc",
+        "-c",
+        "test ! -e sample.y.cls || cp sample.y.cls sample.z",
+        "a.tar",
+        *words,
+        "--match",
+        "a",
+        "-o",
+        "out.tar",
+    )
+    assert fields()["d/a.z"] == b"5"
+    for name, data in SAMPLES[:2]:
+        path = here / "tree" / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_bytes(data)
+    run("shard", "tree", *words, "-c", "9", "-o", "s-%d.tar")
+    assert entries("s-0.tar") == [*sorted(SAMPLES[:2]), ("d/a.y.cls", b"5"), ("d/a.json", b'{"n": 1}')]
+    assert (
+        "would both be named 'd/a.cls'"
+        in run("shard", "tree", *words[:2], "--set", "cls:n", "-c", "9", "-o", "t-%d.tar", exit=1).stderr
+    )
+
+
+def test_views(run: Run, archive: Archive) -> None:
+    """Of a view its samples' fields are copied, and a view of that has further ranges; columns are set by name."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    archive(SAMPLES, "a.tar")
+    archive([("x/c.npy", b"3"), ("x/c.cls", b"9"), ("x/a.npy", b"1")], "e.tar")
+    run("cat", "e.tar", "-o", "e.view.parquet")
+    view = parquet.read_table("e.view.parquet")
+    keys = arrow.array(["d/c", "d/a"])
+    view = view.set_column(0, "__key__", keys).append_column("score", arrow.array([0.5, 0.25]))
+    parquet.write_table(view, "e.view.parquet")
+    run("cat", "a.tar", "--join", "e.view.parquet", "-o", "out.tar")
+    assert entries("out.tar") == [
+        *SAMPLES[:2], ("d/a.npy", b"1"), *SAMPLES[2:], ("d/c.npy", b"3"), ("d/c.cls", b"9")
+    ]  # fmt: skip
+    run("cat", "a.tar", "--join", "e.view.parquet", "-o", "both.view.parquet")
+    assert [len(row["__more__"] or ()) for row in parquet.read_table("both.view.parquet").to_pylist()] == [1, 0, 1]
+    assert (
+        "columns of a joined table are not columns of a view"
+        in run("cat", "a.tar", "--join", "e.view.parquet", "--set", "", "-o", "no.view.parquet", exit=1).stderr
+    )
+    run("cat", "both.view.parquet", "-o", "again.tar")
+    assert Path("again.tar").read_bytes() == Path("out.tar").read_bytes()
+    words = ["--set", "emb.npy:npy json:{score}", "--where", "has(score) and score < 0.4", "-o", "out.tar"]
+    run("cat", "a.tar", "--join", "e.view.parquet", *words)
+    assert entries("out.tar") == [*SAMPLES[:2], ("d/a.json", b'{"score": 0.25}'), ("d/a.emb.npy", b"1")]
+    run("cat", "e.view.parquet", "--set", "txt:score", "-o", "out.tar")
+    assert fields()["d/a.txt"] == b"0.25"
+    assert (
+        "has no field 'jpeg'"
+        in run("cat", "a.tar", "--join", "e.view.parquet", "--set", "jpeg", "-o", "o.tar", exit=1).stderr
+    )
+    assert (
+        "and an archive of the table" in run("cat", "a.tar", "--join", "e.view.parquet", "-o", "e.tar", exit=2).stderr
+    )
+    os.rename("e.tar", "gone.tar")  # columns alone need no archive
+    run("cat", "a.tar", "--join", "e.view.parquet", "--set", "txt:score", "-o", "out.tar")
+    assert "named by e.view.parquet" in run("cat", "a.tar", "--join", "e.view.parquet", "-o", "o.tar", exit=1).stderr
+    Path("e.tar").write_bytes(bytes(10240))
+    assert "[changed-source]" in run("cat", "a.tar", "--join", "e.view.parquet", "-o", "o.tar", exit=1).stderr

@@ -1,0 +1,49 @@
+"""Records by key, against a dict."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tarkit.spill import keyed
+from tarkit.spill.keyed import KeyedRecords, RepeatedRecord
+from tests._tools import each_row
+
+
+@each_row("how", ["first", "last", "error"])
+def test_records(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any records, some with one key, are found by their keys and their numbers; no file is left."""
+    draw = Random(how)
+    monkeypatch.setattr(keyed, "BATCH", 7)
+    pairs = [(draw.randbytes(draw.choice((1, 2, 20))), draw.randbytes(draw.randrange(300))) for _ in range(500)]
+    if how == "error":
+        pairs = list(dict(pairs).items())
+    records = KeyedRecords(str(tmp_path), how)
+    for key, record in pairs:
+        records.add(key, record)
+    records.complete()
+    assert os.listdir(tmp_path) == []
+    expected: dict[bytes, tuple[int, bytes]] = {}
+    for number, (key, record) in enumerate(pairs, 1):
+        if how == "last" or key not in expected:
+            expected[key] = number, record
+    assert len(records) == len(expected)
+    assert dict(records.numbered_keys()) == {number: key for key, (number, _) in expected.items()}
+    for key, (number, record) in expected.items():
+        assert records.find([b"no such key", key]) == records.find([key]) == (number, record)
+        assert records.record(number) == record
+    assert records.find([b"no such key"]) is None
+    assert records.find([b"no such key", b"none"]) is None
+
+
+def test_repeated(tmp_path: Path) -> None:
+    """A key that is there already is an error, with the number of the later record."""
+    records = KeyedRecords(str(tmp_path))
+    for number in (1, 2, 1):
+        records.add(b"%d" % number, b"")
+    with pytest.raises(RepeatedRecord) as raised:
+        records.complete()
+    assert (raised.value.key, raised.value.number) == (b"1", 3)
