@@ -29,7 +29,7 @@ from tarkit.pipeline.output import Output
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import unrepeated
 from tarkit.pipeline.steps import Change, Step
-from tarkit.pipeline.view_rows import FIELDS, MORE, SHARD, START, STOP
+from tarkit.pipeline.view_rows import FIELDS, MORE, SHARD, START, STOP, NotView, ViewFile
 from tarkit.samples.dataset import is_plain_file
 from tarkit.samples.fields import OnMissing
 from tarkit.samples.sample import TarSample, singly
@@ -167,9 +167,15 @@ def _renames(step: Step) -> bool:
 
 def is_plain_input(location: Location) -> bool:
     """Return whether an input is a view or, as far as its name says, a plain archive."""
+    if is_view(location):  # or another table
+        try:
+            ViewFile(location).close()
+        except NotView:
+            return False
+        return True
     if location.kind == "url":
         return codec_by_suffix(location.text) is None and message_format_by_suffix(location.text) is None
-    return location.kind == "path" and (is_view(location) or is_plain_file(location))
+    return location.kind == "path" and is_plain_file(location)
 
 
 def location_columns(data: Chain, output: Output) -> list[Column]:

@@ -104,6 +104,9 @@ def test_no_places(run: Run, archives: Callable[[], list[str]]) -> None:
     renamed.table("r.parquet", "label", locate=True)
     assert columns("r.parquet") == ["__key__", *PLACE, "__more__", "__fields__", "label"]
     assert [sample["label"] for sample in tarkit.open("r.parquet")] == [sample["label"] for sample in renamed]
+    parquet.write_table(arrow.table({"txt": ["a", "b"]}), "plain.parquet")  # a table that is no view
+    run("tsv", "plain.parquet", "-f", "txt", "-o", "p.parquet")
+    assert columns("p.parquet") == ["__key__", "txt"]
     tarkit.open("d/a.tar").map(lambda sample: sample).table("m.parquet", "cls")
     assert columns("m.parquet") == ["__key__", "cls"]
     assert data == Path("d/a.tar").read_bytes()
