@@ -29,7 +29,7 @@ from tarkit.pipeline.output import Output
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import unrepeated
 from tarkit.pipeline.steps import Change, Step
-from tarkit.pipeline.view_rows import FIELDS, MORE, SHARD, START, STOP, NotView, ViewFile
+from tarkit.pipeline.view_rows import FIELDS, MORE, SHARD, START, STOP, NotView, view_file
 from tarkit.samples.dataset import is_plain_file
 from tarkit.samples.fields import OnMissing
 from tarkit.samples.sample import TarSample, singly
@@ -169,7 +169,7 @@ def is_plain_input(location: Location) -> bool:
     """Return whether an input is a view or, as far as its name says, a plain archive."""
     if is_view(location):  # or another table
         try:
-            ViewFile(location).close()
+            view_file(location)
         except NotView:
             return False
         return True
