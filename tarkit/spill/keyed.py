@@ -30,9 +30,9 @@ class RepeatedRecord(Exception):
 class KeyedRecords:
     """Records, each with a key of its own, and the number by which it was added, from 1 on.
 
-    64 MB at most are in memory. 10 million records with keys of 20 bytes take 100 s to be added in random order, 35 s
-    in the order of their keys; to find one takes 5 microseconds. For records that are read grouped by key use
-    `Multimap`.
+    64 MB at most are in memory. 10 million records of 50 bytes in random order take 95 MB and 15 microseconds of CPU each, and
+    write 8 GB, since pages of the index come and go; in the order of their keys a third of the time and the file once. To find a
+    record takes 5 to 10 microseconds. For records that are read grouped by key use `Multimap`.
 
     Attributes:
         added: the number of the last record.
