@@ -30,8 +30,8 @@ class RepeatedRecord(Exception):
 class KeyedRecords:
     """Records, each with a key of its own, and the number by which it was added, from 1 on.
 
-    64 MB at most are in memory. 10 million records of 50 bytes in random order take 95 MB and 15 microseconds of CPU each, and
-    write 8 GB, since pages of the index come and go; in the order of their keys a third of the time and the file once. To find a
+    64 MB at most are in memory. 10 million records of 50 bytes in random order take 95 MB and 15 microseconds of CPU
+    each, and write 8 GB, since pages of the index come and go; the order of their keys takes half the time. To find a
     record takes 5 to 10 microseconds. For records that are read grouped by key use `Multimap`.
 
     Attributes:
