@@ -117,7 +117,7 @@ class TableInputOptions(Options):
             return list(inputs)
         if not any(map(is_view, inputs)):
             others = f", and there is no {spell('join')}" if words and joins is not None else ""
-            raise Usage(f"{spell('set') if words else spell('key')} is for Parquet, and no input is such{others}")
+            raise Usage(f"{spell('set') if words else spell('key')} is for Parquet tables, and no input is one{others}")
         return [each._replace(table=TableWords(words, self.key)) for each in inputs]
 
     def with_fields(self, data: Joinable, joins: JoinOptions | None = None) -> Joinable:
