@@ -137,7 +137,7 @@ def test_refused(rows: str, words: list[str], exit: int, text: str, run: Run, ar
         (["--join-by", "stem"], "--join-by requires --join"),
         (["--on-duplicate", "last"], "--on-duplicate requires --join"),
         (["--join", "t.csv", "-o", "t.csv"], "t.csv is the output, and the table too"),
-        (["--set", "cls"], "--set is for Parquet, and no input is such, and there is no --join"),
+        (["--set", "cls"], "--set is for Parquet tables, and no input is one, and there is no --join"),
     ],
 )
 def test_usage(words: list[str], text: str, run: Run, archive: Archive) -> None:
