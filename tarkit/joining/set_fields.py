@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
 from tarkit.joining.edit import FieldEdit, assigned
 from tarkit.joining.join import JoinedRow
 from tarkit.pipeline.steps import Flow, Step
@@ -88,7 +88,7 @@ class FieldSetter:
             assert sample.key is not None
             other = row.joined.sample(row.place, sample.key)
             if other is not None and choices is not None:
-                other = with_names(other, sample.key, choices, self._policy)
+                other = self._chosen(other, sample.key, choices)
             if other is None:
                 return None
             edit.add(other)
@@ -96,6 +96,16 @@ class FieldSetter:
         if changed is not None:
             changed.row = row.before if isinstance(row, JoinedRow) else None
         return changed
+
+    def _chosen(self, sample: TarSample, key: bytes, choices: list[FieldChoice]) -> TarSample | None:
+        """Return a joined sample with these fields; None if the policy leaves it out."""
+        try:
+            return with_names(sample, key, choices, self._policy)
+        except Problem as problem:
+            if problem.name == "missing-field":
+                skip, allow = spell_open("skip", problem.name), spell_open("allow", problem.name)
+                problem.hint = f"{skip} leaves such samples out, {allow} keeps them without the field"
+            raise
 
     def _divided(self, row: ViewRow) -> tuple[Sequence[Assignment], list[FieldChoice] | None]:
         """Return what is set from columns, and the fields of the sample that a row of a view places; None for all."""
