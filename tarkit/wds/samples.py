@@ -41,9 +41,7 @@ def tarfile_to_samples(
         where = {"__url__": url}
         if local_path and (path := expand_inputs([url], missing=True)[0]).kind == "path":
             where["__local_path__"] = path.text
-        samples = _samples(url, where, storage_options)
-        if select_files is not None or rename_files is not None:
-            samples = _regrouped(samples, where, select_files, rename_files)
+        samples = _samples(url, where, storage_options, select_files, rename_files)
         while True:
             try:
                 sample = next(samples, None)
@@ -56,40 +54,55 @@ def tarfile_to_samples(
             yield sample
 
 
-def _samples(url: str, where: Mapping[str, str], storage: Mapping[str, object] | None) -> Iterator[Sample]:
+def _samples(
+    url: str,
+    where: Mapping[str, str],
+    storage: Mapping[str, object] | None,
+    select_files: Callable[[str], bool] | None,
+    rename_files: Callable[[str], str] | None,
+) -> Iterator[Sample]:
     with open_dataset(url, allow=TWICE, storage_options=storage) as data:
+        if select_files is not None or rename_files is not None:
+            yield from _regrouped(data, where, select_files, rename_files)
+            return
         for read in data:
             sample: Sample = {"__key__": read.key, **where}
             for name, content in read.items():
-                name = name.lower()
-                if name in sample:
-                    raise TarkitError(f"{url}: the sample {show(read.key)} has two fields {show(name)}", "rename one")
-                sample[name] = content
+                _add(sample, name, content)
             yield sample
 
 
+def _add(sample: Sample, name: str, content: bytes) -> None:
+    """Add a field by its name in lower case; raise TarkitError if there is one."""
+    name = name.lower()
+    if name in sample:
+        words = f"the sample {show(sample['__key__'])} has two fields {show(name)}"
+        raise TarkitError(f"{sample['__url__']}: {words}", "rename one")
+    sample[name] = content
+
+
 def _regrouped(
-    samples: Iterable[Sample],
+    samples: Iterable[Any],
     where: Mapping[str, str],
     select_files: Callable[[str], bool] | None,
     rename_files: Callable[[str], str] | None,
 ) -> Iterator[Sample]:
-    """Yield samples of the files that are taken, by their new names."""
+    """Yield samples of the files that are taken, in their order, by their new names."""
     sample: Sample = {}
     for before in samples:
-        for field in before.keys() - {"__key__", *where}:
-            name = f"{before['__key__']}.{field}"
+        for field, content in before.items():
+            name = f"{before.key}.{field}"
             name = name if rename_files is None else rename_files(name)
             if select_files is not None and not select_files(name):
                 continue
-            stem, dot, suffix = name.rpartition("/")[2].partition(".")
-            key = name[: len(name) - len(stem + dot + suffix)] + stem
-            if not dot:
+            _, dot, suffix = name.rpartition("/")[2].partition(".")
+            key = name[: len(name) - len(dot + suffix)]
+            if not dot or not key:
                 continue
             if sample and sample["__key__"] != key:
                 yield sample
                 sample = {}
             sample = sample or {"__key__": key, **where}
-            sample[suffix.lower()] = before[field]
+            _add(sample, suffix, content)
     if sample:
         yield sample

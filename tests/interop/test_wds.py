@@ -60,6 +60,11 @@ def even(sample: Any) -> Any:
     return None if int(sample["cls"]) % 2 else {"cls": sample["cls"], "n": len(sample)}
 
 
+def names(sample: Any) -> list[str]:
+    """Return the names of fields in their order."""
+    return [name for name in sample if not name.startswith("__")]
+
+
 def mixed(library: Any) -> Any:
     sets = [library.WebDataset(f"s-00{number}.tar", shardshuffle=False) for number in range(2)]
     mix = library.RandomMix(sets, [1, 3], longest=True)
@@ -100,7 +105,10 @@ def whole(library: Any) -> Any:
         ),
         lambda m: m.DataPipeline(m.ResampledShards(URLS, nshards=9, deterministic=True), m.tarfile_to_samples()),
         lambda m: m.WebDataset(URLS, shardshuffle=False, select_files=lambda name: name.endswith("cls")),
+        lambda m: m.WebDataset(URLS, shardshuffle=False, select_files=lambda name: name.endswith(("TXT", "d/008.cls"))),
         lambda m: m.WebDataset(URLS, shardshuffle=False, rename_files=lambda name: name.replace("d/", "e/")),
+        lambda m: m.WebDataset(URLS, shardshuffle=False, rename_files=str.upper).map(names),
+        lambda m: m.WebDataset(URLS, shardshuffle=False, rename_files=lambda name: name.replace(".input", "_in")),
         lambda m: m.RoundRobin([m.WebDataset(f"s-00{number}.tar", shardshuffle=False) for number in (0, 5)]),
         lambda m: m.RoundRobin(
             [m.WebDataset(f"s-00{number}.tar", shardshuffle=False) for number in (0, 5)], longest=True
@@ -115,6 +123,13 @@ def test_the_same_samples(program: Program) -> None:
         theirs = plain(list(program(webdataset)))
     assert theirs
     assert plain(list(program(wds))) == theirs
+
+
+def test_files_that_get_one_name() -> None:
+    """Two files of a sample with the same new name are an error: none of them is dropped."""
+    data = wds.WebDataset(URLS, shardshuffle=False, rename_files=lambda name: name.replace("input", "output"))
+    with pytest.raises(tarkit.TarkitError, match=r"the sample 'd/000' has two fields 'output\.npy'"):
+        list(data)
 
 
 def test_workers_and_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
