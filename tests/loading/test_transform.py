@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -123,6 +125,19 @@ def test_random_numbers() -> None:
         tarkit.loader(SHARDS, transform=drawn, shuffle="full", worker=w, workers=n) for n in (1, 2) for w in range(n)
     ]
     assert sorted(full[0]) == sorted([*full[1], *full[2]])
+
+
+FIRST = """
+import numpy, tarkit
+values = [list(tarkit.loader("s-0.tar", transform=lambda sample: float(numpy.random.rand()))) for _ in range(2)]
+assert values[0] == values[1], values
+"""
+
+
+def test_random_numbers_of_the_first_sample() -> None:
+    """They follow from the seed too: numpy imports its random numbers only when they are used."""
+    pytest.importorskip("numpy")
+    subprocess.run([sys.executable, "-c", FIRST], check=True)
 
 
 def test_an_exception() -> None:
