@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeGuard
 
-from tarkit.errors import Unsupported, Usage
+from tarkit.errors import Usage
 from tarkit.samples.fields import parse_fields
 from tarkit.samples.sample import TarSample, key_of, split_name
 from tarkit.streams.ranges import AssembledSource, Held, JoinedSource
@@ -66,10 +66,8 @@ def origins_of(
         entries: themselves, if they are known.
 
     Returns:
-        None if an entry has new content, or a range cannot be told.
-
-    Raises:
-        Unsupported: two fields of one name, of which one is renamed.
+        None if an entry has new content, a range cannot be told, or -f cannot say the names: one field is renamed, and
+        another is there twice, or has a name with a blank.
     """
     ranges: list[tuple[Source, int, int]] = []
     words: list[bytes] = []
@@ -94,11 +92,7 @@ def origins_of(
     if not renamed:
         return ranges, None
     text = os.fsdecode(b" ".join(words))
-    if len(words) > len(set(words)) or not _says(text, pairs):
-        raise Unsupported(
-            f"{source.name}: a field is there twice, or has a name that -f cannot say: a view cannot rename it"
-        )
-    return ranges, text
+    return (ranges, text) if len(words) == len(set(words)) and _says(text, pairs) else None
 
 
 def _says(words: str, pairs: Sequence[tuple[bytes, bytes]]) -> bool:

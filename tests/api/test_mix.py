@@ -85,3 +85,17 @@ def test_problems_of_sources(archive: Archive) -> None:
     mixed = tarkit.mix([{"shards": "cut.tar"}], 1, skip="truncated", on_problem=said.append)
     assert [sample.key for sample in mixed] == ["a0"]
     assert len(said) == 1
+
+
+def test_names_that_no_expression_says(archive: Archive) -> None:
+    """Samples with a renamed field beside two of one name, or one with a blank, are counted in another order."""
+    members = [(f"{n}.{field}", f"{n}{field}".encode()) for n in range(4) for field in ("x", "y", "y", "an s")]
+    archive(tar(members), "a.tar")
+    source = {"shards": "a.tar", "rename": {"x": "z"}}
+    mixed = tarkit.mix([source], 1, allow=["duplicate-entry"], on_problem=lambda text: None).shuffle(seed=2)
+    assert mixed.stats().samples == 4
+    names = [(entry.key, entry.field) for entry in mixed.entries()]
+    assert [field for key, field in names if key == "3"] == ["z", "y", "y", "an s"]
+    assert [key for key, field in names if field == "z"] == [sample.key for sample in mixed]
+    with pytest.raises(tarkit.TarkitError, match="-f cannot say its renamed fields"):
+        mixed.write("of.view.parquet")
