@@ -75,6 +75,6 @@ class Locator:
 
 
 def _unnamed(source: Source) -> Unsupported:
-    changed = "its contents are new, or it is compressed, or a stream, or -f cannot say its renamed fields"
+    changed = "its contents are new, or it is compressed, or a stream, or it has a name that -f cannot say"
     hint = "tarkit cat INPUT -o NAME.tar makes a plain archive, of which a view can be made"
     return Unsupported(f"{source.name}: a view names ranges of plain archives, and here {changed}", hint)

@@ -71,6 +71,10 @@ def read_names(views: Iterable[Location], column: str, directory: str) -> ShardN
             raise Usage(f"{show(name)} in {column} is not the name of a shard", "for example train-000000.tar")
     names = [directory + name for name in found]
     if not scheme_of(directory):
+        files: dict[str, str] = {}
+        for name in found:
+            if (other := files.setdefault(os.path.normpath(name), name)) != name:
+                raise Usage(f"{show(other)} and {show(name)} in {column} are names of one file")
         missing = {os.path.dirname(name) for name in names if not os.path.isdir(os.path.dirname(name) or ".")}
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""

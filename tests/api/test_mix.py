@@ -97,5 +97,5 @@ def test_names_that_no_expression_says(archive: Archive) -> None:
     names = [(entry.key, entry.field) for entry in mixed.entries()]
     assert [field for key, field in names if key == "3"] == ["z", "y", "y", "an s"]
     assert [key for key, field in names if field == "z"] == [sample.key for sample in mixed]
-    with pytest.raises(tarkit.TarkitError, match="-f cannot say its renamed fields"):
+    with pytest.raises(tarkit.TarkitError, match="a name that -f cannot say"):
         mixed.write("of.view.parquet")

@@ -147,6 +147,7 @@ USAGE = [
     "split v.parquet --by x -> v.parquet: there is no column 'x'",
     "split v.parquet --by n -> v.parquet: the column 'n' has names of shards, and so text, not int64",
     "split v.parquet --by __into__ -c 3 -> --by cannot be used with -c: the column says what is in which shard",
+    "split v.parquet --by twice -o . -> 'x.tar' and './x.tar' in twice are names of one file",
     "split v.parquet --by hole -> v.parquet: hole is null in a row",
 ]
 
@@ -158,6 +159,7 @@ def test_errors(run: Run, archives: Callable[[], list[str]], row: str) -> None:
     run("cat", "a.tar", "-o", "v.parquet")
     table = parquet.read_table("v.parquet")
     table = table.append_column("n", arrow.array([1] * len(table)))
+    table = table.append_column("twice", arrow.array(["x.tar", "./x.tar"] * (len(table) // 2)))
     table = table.append_column("hole", arrow.array([None, *["x"] * (len(table) - 1)]))
     parquet.write_table(table, "v.parquet")
     before = {*os.listdir()}
