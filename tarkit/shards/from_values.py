@@ -32,12 +32,10 @@ _WHERE_READ = ("__url__", "__local_path__")  # items of samples of tarkit.loader
 class _SampleWriter:
     """The base of the writers: names and values are checked, and after an error of the output nothing is written."""
 
-    def __init__(
-        self, name: str, mtime: int, allow_pickle: bool, encoder: bool, target: EntryWriter | ShardsWriter
-    ) -> None:
+    def __init__(self, name: str, encoder: SampleEncoder, target: EntryWriter | ShardsWriter) -> None:
         """`name` is that of the output in messages; `target` is aborted when the writer is not closed."""
         self._name = name
-        self._encoder = SampleEncoder(mtime, allow_pickle, encoder)
+        self._encoder = encoder
         self._keys = Recent()
         self._failed = False
         self._content = 0
@@ -223,11 +221,12 @@ class TarWriter(_SampleWriter):
             encoder: whether values are encoded; if not, only bytes are taken.
             storage_options: how a URL is reached, as for `tarkit.open`.
         """
+        samples = SampleEncoder(mtime, allow_pickle, encoder)
         options = parse_options(storage_options)
         opened = Output.from_argument(output, compress, fsync, options=options, format=format)
         opened.check_time(mtime)
         self._writer = EntryWriter(opened.open())
-        super().__init__(opened.location.name, mtime, allow_pickle, encoder, self._writer)
+        super().__init__(opened.location.name, samples, self._writer)
 
     def _append(self, raw: bytes, data: bytes, entries: list[Entry]) -> None:
         self._writer.raw((data,), len(data))
@@ -286,11 +285,12 @@ class ShardWriter(_SampleWriter):
         """
         template = os.fspath(template)
         options = SplitOptions.of(locals())
+        samples = SampleEncoder(mtime, allow_pickle, encoder)
         run = Run()
         shards = options.open(run)
         shards.output.check_time(mtime, template)
         self._writer = shards.open(run)
-        super().__init__(template, mtime, allow_pickle, encoder, self._writer)
+        super().__init__(template, samples, self._writer)
 
     @property
     def shards(self) -> list[Shard]:

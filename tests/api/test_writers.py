@@ -521,3 +521,4 @@ def test_without_an_encoder(shards: bool, here: Path) -> None:
     assert entries("o-0.tar") == [("a.txt", b"x"), ("a.npy", b"y")]
     with pytest.raises(tarkit.Usage, match="allow_pickle"):
         tarkit.TarWriter("p.tar", encoder=False, allow_pickle=True)
+    assert sorted(path.name for path in here.iterdir()) == ["o-0.tar"]
