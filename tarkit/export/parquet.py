@@ -26,8 +26,9 @@ class MixedColumn(TarkitError):
 def parquet_pieces(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
     """Yield a table as bytes. The type of each column is inferred from the first row group (up to 8192 rows).
 
-    Types are int64, double, bool and string; binary for bytes that are not UTF-8; string of JSON for objects, lists and
-    values of several types. Pictures and sounds are as Hugging Face's `datasets` writes them.
+    Types are int64, double, bool and string; binary for bytes that are not UTF-8; string of JSON for objects, lists,
+    values of several types, and integers that a double would round. Pictures and sounds are as Hugging Face's
+    `datasets` writes them.
 
     Raises:
         MixedColumn: a later value does not fit the type of its column.
@@ -47,7 +48,7 @@ def parquet_pieces(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[b
         for column, kind, cells in zip(columns, types, values, strict=True):
             try:
                 arrays.append(_media(pyarrow, cells) if column.feature else _array(pyarrow, cells, kind))
-            except (ValueError, TypeError, AttributeError, pyarrow.ArrowException):
+            except (ValueError, TypeError, AttributeError, OverflowError, pyarrow.ArrowException):
                 message = f"column {show(column.head)}: a value in rows {done + 1} to {done + len(group)} is not"
                 hint = f"{spell('format', 'jsonl')} takes values of any type"
                 mixed = MixedColumn(f"{message} {kind}, the type of the first rows", hint)
@@ -120,7 +121,7 @@ def _length(cell: Any) -> int:
 def _type(cells: Sequence[Any]) -> str:
     kinds = {_kind(cell) for cell in cells if cell is not MISSING and cell is not None}
     if kinds == {"int64", "float64"}:
-        return "float64"
+        return "float64" if all(_is_float(cell) for cell in cells if isinstance(cell, int)) else "string"
     if kinds == {"string", "binary"}:
         return "binary"
     return kinds.pop() if len(kinds) == 1 else "string"
@@ -136,21 +137,26 @@ def _kind(cell: Any) -> str:
     if isinstance(cell, bool):
         return "bool_"
     if isinstance(cell, int):
-        return "int64" if -(1 << 63) <= cell < 1 << 63 else "float64"
+        return "int64" if -(1 << 63) <= cell < 1 << 63 else "string"
     return "float64" if isinstance(cell, float) else "string"
 
 
+def _is_float(cell: int) -> bool:
+    """Return whether a float is the same number. Raises OverflowError."""
+    return int(float(cell)) == cell
+
+
 def _fitted(cell: Any, kind: str) -> Any:
-    """Return a cell for a column of this type. Raises ValueError, TypeError."""
+    """Return a cell for a column of this type. Raises ValueError, TypeError, OverflowError."""
     if cell is MISSING or cell is None:
         return None
     if kind == "string":
         if isinstance(cell, bytes):
             return cell.decode("utf-8")
         return cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False)
-    if kind == "float64" and isinstance(cell, int) and not isinstance(cell, bool):
+    if kind == "float64" and isinstance(cell, int) and not isinstance(cell, bool) and _is_float(cell):
         return float(cell)
-    if kind == "int64" and isinstance(cell, bool):
+    if kind in ("int64", "float64") and isinstance(cell, int) and (kind == "float64" or isinstance(cell, bool)):
         raise ValueError
     return cell
 

@@ -35,7 +35,7 @@ MEMORY = 64 << 20  # bytes of places in memory
 FEW = 1 << 21  # random numbers that are remembered, to leave samples out before their place is known
 DIGEST = 16  # bytes, of longer values
 
-_NO_VALUE = b"-"
+_NO_VALUE = b"no value"  # this object alone; Python has one object for all equal bytes of length 0 and 1
 _RANK = Struct(">IQ")  # the number of the class, and a random number
 
 

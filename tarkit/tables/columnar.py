@@ -224,7 +224,7 @@ class ColumnarTable:
             column = column.dictionary_decode()
         if _is_media(types, column.type):
             return [self._medium(name, value, index + row) for row, value in enumerate(column.to_pylist())]
-        if types.is_string(column.type) or types.is_large_string(column.type) or types.is_string_view(column.type):
+        if _is_text(types, column.type):
             column = column.cast(self._arrow.large_binary())
         if _is_bytes(types, column.type):
             return [None if value is None else ContentCell(value) for value in column.to_pylist()]
@@ -271,7 +271,13 @@ def _is_media(types: Any, kind: Any) -> bool:
     if not types.is_struct(kind) or kind.num_fields != 2:
         return False
     members = {kind.field(number).name: kind.field(number).type for number in range(2)}
-    return set(members) == {"bytes", "path"} and (_is_bytes(types, members["bytes"]) or types.is_null(members["bytes"]))
+    if set(members) != {"bytes", "path"} or not (_is_text(types, members["path"]) or types.is_null(members["path"])):
+        return False
+    return _is_bytes(types, members["bytes"]) or bool(types.is_null(members["bytes"]))
+
+
+def _is_text(types: Any, kind: Any) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def _is_bytes(types: Any, kind: Any) -> bool:

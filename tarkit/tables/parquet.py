@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any
 
 from tarkit.errors import TarkitError, load_library
@@ -94,13 +95,15 @@ class SourceFile(io.RawIOBase):
 def plain_values(column: Any) -> list[Any]:
     """Return values of a column as JSON has them: times are text, decimals numbers, bytes text in UTF-8.
 
+    A map is a list of pairs. No value loses digits.
+
     Raises:
-        ValueError: a value that cannot be one of these.
+        ValueError: a value that cannot be one of these, such as a decimal with more digits than a number has.
     """
     arrow, _ = load_pyarrow("Parquet")
     kind = _plain_type(arrow, column.type)
     values = (column if kind == column.type else column.cast(kind)).to_pylist()
-    return [_plain(value) for value in values] if "binary" in str(kind) else values
+    return [_plain(value) for value in values] if "binary" in str(kind) or "decimal" in str(kind) else values
 
 
 def _plain_type(arrow: Any, kind: Any) -> Any:
@@ -111,11 +114,11 @@ def _plain_type(arrow: Any, kind: Any) -> Any:
         return arrow.string()
     if types.is_duration(kind):
         return arrow.int64()
-    if types.is_decimal(kind):
-        return arrow.float64()
     if types.is_fixed_size_binary(kind):
         return arrow.binary()
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+    if types.is_map(kind):
+        return arrow.map_(_plain_type(arrow, kind.key_type), _plain_type(arrow, kind.item_type))
+    if _is_list(types, kind):
         return arrow.list_(_plain_type(arrow, kind.value_type))
     if types.is_struct(kind):
         members = [kind.field(number) for number in range(kind.num_fields)]
@@ -123,11 +126,27 @@ def _plain_type(arrow: Any, kind: Any) -> Any:
     return kind
 
 
+def _is_list(types: Any, kind: Any) -> bool:
+    names = ("list", "large_list", "fixed_size_list", "list_view", "large_list_view")  # the last are of newer versions
+    return any(getattr(types, f"is_{name}")(kind) for name in names if hasattr(types, f"is_{name}"))
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode()
-    if isinstance(value, list):
+    if isinstance(value, Decimal):
+        return _number(value)
+    if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     return value
+
+
+def _number(value: Decimal) -> int | float:
+    if value == 0 or value.as_tuple().exponent >= 0:  # type: ignore[operator]
+        return int(value)
+    number = float(value)
+    if Decimal(repr(number)) != value:
+        raise ValueError(f"the decimal {value} has more digits than a number has")
+    return number

@@ -140,6 +140,7 @@ def test_messages(run: Run, archive: Archive, feed: Feed) -> None:
         ("--unique-by x", "a c"),  # bytes that are not text
         ("--unique-by __key__", "a b c"),
         ("--unique-by none", "a b"),  # empty
+        ("--unique-by dash --allow missing-field", "a c"),  # one character
         ("--unique-by size.x", "a"),
         ("--balance cls --seed 1 --skip missing-field", "a"),
         ("--balance size.x --seed 1 --per-class 3", "a b c"),
@@ -149,8 +150,8 @@ def test_messages(run: Run, archive: Archive, feed: Feed) -> None:
 )
 def test_values(words: str, expected: str, run: Run, archive: Archive) -> None:
     """A field is any value that a sort takes; a sample without one is a problem."""
-    a = {"cls": b"1", "x": b"\xff\x01", "none": b""}
-    b, c = {"x": b"\xff\x01", "none": b" x"}, {"x": b"\xff\x02", "none": b"\n"}
+    a = {"cls": b"1", "x": b"\xff\x01", "none": b"", "dash": b"-"}
+    b, c = {"x": b"\xff\x01", "none": b" x", "dash": b"-"}, {"x": b"\xff\x02", "none": b"\n"}
     word = archive(members([Item("a", a, ""), Item("b", b, ""), Item("c", c, "")]))
     ran = run("cat", word, *words.split(), "-q", "-o", "out.tar", exit=None)
     assert expected in (ran.stderr if expected.startswith("[") else keys("out.tar"))

@@ -179,6 +179,33 @@ def test_parquet(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) ->
     assert pyarrow.read_table("no.parquet").num_rows == 0
 
 
+@each_row(
+    ("numbers", "expected"),
+    [
+        ([1, 2**64 + 1], ["1", str(2**64 + 1)]),
+        ([2**53 + 1, 0.5], [str(2**53 + 1), "0.5"]),
+        ([10**400, None], [str(10**400), None]),
+        ([2**53, 0.5], [2.0**53, 0.5]),
+        ([1, 0.5, 2**53 + 1], "float64"),
+        ([1, 2, 2**63], "int64"),
+        ([0.5, 1, 10**400], "float64"),
+    ],
+)
+def test_large_integers(numbers: list[Any], expected: Any, run: Run, archive: Archive, monkeypatch: Any) -> None:
+    """No integer of a Parquet file is rounded: it is text in the first rows, and an error in later ones."""
+    pyarrow = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 2)
+    name = archive({f"{at}.json": json.dumps({"n": number}).encode() for at, number in enumerate(numbers)})
+    ran = run("tsv", name, "-f", "json.n", "-o", "t.parquet", exit=None)
+    if isinstance(expected, str):
+        assert (
+            ran.lines[0]
+            == f"tarkit: column 'json.n': a value in rows 3 to 3 is not {expected}, the type of the first rows"
+        )
+    else:
+        assert pyarrow.read_table("t.parquet").column("json.n").to_pylist() == expected
+
+
 def test_pictures_and_sounds_in_parquet(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are structs of bytes and path, which the metadata of Hugging Face name; all other columns are as before."""
     pyarrow = pytest.importorskip("pyarrow.parquet")

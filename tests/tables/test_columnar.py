@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,14 @@ KEY = {"__key__": ["d/a"]}
         ({"a": arrow.array([None, "x"][:1], "string"), "b": [""]}, {}, {"b": b""}),
         ({"a": arrow.array(["x"]).dictionary_encode(), "__index_level_0__": [3]}, {}, {"a": b"x"}),
         ({"t": arrow.array([0], arrow.timestamp("ms"))}, {}, {"t": b"1970-01-01 00:00:00.000"}),
+        ({"m": arrow.array([[("a", 0)]], arrow.map_("string", arrow.date32()))}, {}, {"m": b'[["a","1970-01-01"]]'}),
+        ({"d": arrow.array([[0]], arrow.list_view(arrow.date32()))}, {}, {"d": b'["1970-01-01"]'}),
+        (
+            {"d": [Decimal("12345678901234567890")], "e": [Decimal("1.10")]},
+            {},
+            {"d": b"12345678901234567890", "e": b"1.1"},
+        ),
+        ({"a": [{"bytes": b"x", "path": 3}]}, {}, {"a": b'{"bytes":"x","path":3}'}),
         # pictures and sounds
         ({"image": [medium(PNG)], "cls": ["1"]}, {}, {"png": PNG, "cls": b"1"}),
         ({"image": [medium(PNG, "x.JPEG")]}, {}, {"jpg": PNG}),
@@ -141,6 +150,7 @@ def test_arrays(here: Path) -> None:
         ({"__key__": ["a"], "b": arrow.nulls(1, "string")}, [], "t.parquet:1: all columns are null"),
         ({"__key__": ["a"], "i": [medium(None, "/etc/passwd")]}, [], "'i' has a path and no bytes: '/etc/passwd'"),
         ({"__key__": ["a"], "i": [medium(PNG, "a.x")], "x": ["y"]}, [], "t.parquet:1: two columns for 'x'"),
+        ({"__key__": ["a"], "d": [Decimal("0.12345678901234567890")]}, [], "has more digits than a number has"),
         ({"__key__": ["a"], "__shard__": ["s"]}, [], "t.parquet: a view needs the columns"),
         ({"__key__": ["a"], "e": [[[1], [2, 3]]]}, ["--set", "npy:e"], ":1: the column 'e' has no array for 'npy'"),
     ],
