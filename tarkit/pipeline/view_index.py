@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from threading import Lock
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tarkit.errors import Unsupported
@@ -32,7 +33,8 @@ class _Group(NamedTuple):
 class ViewIndex:
     """The rows of a view, in about 60 bytes of memory each, and their samples, each checked as it is read.
 
-    It can be pickled: the view is opened again in another process, and must be as it was.
+    It can be pickled: the view is opened again in another process, and must be as it was, and so must archives of which
+    samples were read.
 
     Attributes:
         keys: the keys of the rows.
@@ -42,10 +44,17 @@ class ViewIndex:
         TarkitError: it is no view, has changed, or names a file that does not exist.
     """
 
-    def __init__(self, location: Location, allow: Iterable[str] = (), state: tuple[object, ...] | None = None) -> None:
+    def __init__(
+        self,
+        location: Location,
+        allow: Iterable[str] = (),
+        state: tuple[object, ...] | None = None,
+        versions: Mapping[str, tuple[object, ...]] = MappingProxyType({}),
+    ) -> None:
         """Read the rows; `allow` has the problems that pass."""
         self._location, self._allow = location, tuple(allow)
         self._reader = ViewReader(location, InputReader((location,), Policy(self._allow), moves=False))
+        self._reader.versions.update(versions)
         self._state = self.source().size, self.source().version
         if state not in (None, self._state):
             raise Unsupported(f"{location.name}: the view has changed since it was read", "open it again")
@@ -101,15 +110,19 @@ class ViewIndex:
 
         Raises:
             Problem: `changed-source`: the archive is not as the view says.
+            TarkitError: it was written to since it was opened.
         """
         with self._lock:
-            samples = [sample for batch in self._reader.read(self._rows(number), number) for sample in batch]
+            rows = self._rows(number)
+            samples = [sample for batch in self._reader.read(rows, number) for sample in batch]
             if not samples:  # the policy leaves it out, and a number has a sample
                 raise Unsupported(f"row {number + 1} of {self._reader.name}: the archive is not as the view says")
             sample = samples[0]
             sample.entries  # noqa: B018  # read here
             small = sample.stop - sample.start <= WHOLE
-            return sample, sample.source.read(sample.start, sample.stop) if small else None
+            data = sample.source.read(sample.start, sample.stop) if small else None
+            self._reader.archives_unchanged(rows)
+            return sample, data
 
     def __reduce__(self) -> tuple[object, ...]:
-        return ViewIndex, (self._location, self._allow, self._state)
+        return ViewIndex, (self._location, self._allow, self._state, self._reader.versions)

@@ -42,6 +42,7 @@ class ViewReader:
         name: the view, for messages.
         shards: the archives, by the names that they have in the view.
         dropped: how many samples the policy left out in the last pass.
+        versions: the sizes and versions of archives that were opened; of one that is opened later it must be the same.
 
     Raises:
         TarkitError: it is no view, or names a file that does not exist.
@@ -56,6 +57,7 @@ class ViewReader:
         self.shards = {shard: self._locate(location, shard) for shard in self._file.shards()}
         self._ranges = RangeList(inputs.tmpdir)
         self._sources: dict[str, WindowSource] = {}
+        self.versions: dict[str, tuple[object, ...]] = {}
 
     def _locate(self, view: Location, shard: str) -> Location:
         """Return where a shard is; raise TarkitError if it is not there, or may not be named."""
@@ -141,8 +143,15 @@ class ViewReader:
 
     def _source(self, shard: str) -> WindowSource:
         source = self._sources.get(shard)
-        if source is None:
-            source = self._sources[shard] = _open_plain(self.shards[shard])
+        return self._add(shard, _open_plain(self.shards[shard])) if source is None else source
+
+    def _add(self, shard: str, source: WindowSource) -> WindowSource:
+        """Keep an archive that was opened. Raises Unsupported for one that has changed."""
+        version = source.size, source.version
+        if self.versions.setdefault(shard, version) != version:
+            source.close()
+            raise Unsupported(f"{source.name}: the archive has changed since its samples were read", "open it again")
+        self._sources[shard] = source
         return source
 
     def _open(self, shards: Iterable[str]) -> None:
@@ -155,7 +164,7 @@ class ViewReader:
             return (location.text, SMALL) if location.kind == "url" and not cache_of(location.options) else None
 
         for shard, request in prefetch_objects(missing, wanted_of, lambda url, size: _open_plain(places[url])):
-            self._sources[shard] = _open_plain(self.shards[shard]) if request is None else request.result()
+            self._add(shard, _open_plain(self.shards[shard]) if request is None else request.result())
 
     def read(self, rows: Rows, before: int) -> Iterator[SampleBatch]:
         """Yield the samples of rows, together as far as they can be."""
@@ -322,6 +331,11 @@ class ViewReader:
         for source in (self._file.source, *self._sources.values()):
             source.unchanged()
 
+    def archives_unchanged(self, rows: Rows) -> None:
+        """Raise TarkitError if an archive of one row was changed since it was opened."""
+        for each in rows.ranges(0):
+            self._source(each.shard).unchanged()
+
     def close(self) -> None:
         """Free the memory of the archives; another pass reads them again."""
         for source in self._sources.values():
@@ -334,6 +348,9 @@ def _open_plain(location: Location) -> WindowSource:
     if isinstance(source, WindowSource):
         return source
     source.close()
+    if location.kind == "url" and source.codec is None:
+        words = "a view reads parts of objects, and the server sends none of this one, or does not name its version"
+        raise Unsupported(f"{location.name}: {words}", "copy the archive to a file, or to a store that does")
     raise Unsupported(
         f"{location.name}: it is compressed, and a view needs plain archives",
         f"tarkit cat {location.name} -o NAME.tar makes a plain archive",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from collections import Counter
 from itertools import islice
@@ -109,6 +110,29 @@ def test_a_view_that_changed(here: Path) -> None:
     parquet.write_table(arrow.Table.from_pylist([*rows[1:], rows[0]]), "all.view.parquet")
     with pytest.raises(tarkit.TarkitError, match=r"all\.view\.parquet: not the shard of the position|other shards"):
         tarkit.loader("all.view.parquet").load_state_dict(loader.state_dict())
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_an_archive_that_is_replaced(copy: bool, here: Path) -> None:
+    """Samples of two versions of an archive are not mixed, though both fit the view, and not in another process."""
+    write_archives(Random(4))
+    data = tarkit.open("all.view.parquet").indexed()
+    assert dict(data[0])
+    before = Path("s-0.tar").read_bytes()
+    Path("new.tar").write_bytes(before.replace(b"t" * 9, b"u" * 9))
+    if copy:
+        os.replace("new.tar", "s-0.tar")
+        data = pickle.loads(pickle.dumps(data))
+    else:
+        Path("s-0.tar").write_bytes(Path("new.tar").read_bytes())
+    with pytest.raises(tarkit.TarkitError, match=r"s-0\.tar: the .* chang"):
+        data[1]
+    loader = tarkit.loader("all.view.parquet", shuffle="full")
+    with pytest.raises(tarkit.TarkitError, match=r"s-.\.tar: the .* chang"):
+        for number, _ in enumerate(loader):
+            if number == 0:
+                for path in here.glob("s-*.tar"):
+                    path.write_bytes(path.read_bytes())
 
 
 def test_an_indexed_view(here: Path) -> None:

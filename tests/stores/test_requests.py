@@ -89,6 +89,14 @@ def rows_of(run: Run, archive: str, url: str) -> list[dict[str, Any]]:
     return [{**row, "__shard__": url} for row in rows]
 
 
+@each_row("how", [{"etag": None}, {"ranges": False}])
+def test_a_view_of_an_object_without_parts(how: dict[str, Any], server: HttpServer, run: Run, here: Path) -> None:
+    """The error says what the server lacks."""
+    Path("a.tar").write_bytes(LARGE)
+    write_view("remote.parquet", rows_of(run, "a.tar", server.serve("/a.tar", LARGE, **how)))
+    assert "or does not name its version" in run("cat", "remote.parquet", "-o", "-", exit=1).stderr
+
+
 ORDERS: dict[str, tuple[int, float]] = {  # requests at most, and bytes for each byte of the samples
     "in order": (12, 1.01),
     "every second": (12, 2.1),
