@@ -477,8 +477,8 @@ class Dataset(Chain):
         Args:
             table: a file, by its suffix csv, tsv, jsonl or Parquet; or a view.
             column: the column that has the keys of samples, or the names of their files.
-            by: `"stem"` looks up the last parts of keys and names too: `0001` for `train/0001`.
-            on_duplicate: which of two rows with one key counts: `"first"` or `"last"`; or it is an error.
+            by: `"stem"` compares the last parts of keys, names and cells too: `0001` of `train/0001`.
+            on_duplicate: which of two rows of one sample counts: `"first"` or `"last"`; or it is an error.
 
         Raises:
             TarkitError: when samples are read: a row is malformed, two have one key, or no sample has a row.

@@ -42,7 +42,8 @@ class JoinOptions(Options):
         choices=By,
         metavar="HOW",
         help="Look up the key, or its stem too.",
-        more="stem is the last part of a key, or of the name of a file: 0001 of train/0001.",
+        more="stem is the last part of a key, of the name of a file, and of the cell: 0001 of train/0001, 0001.jpg of "
+        "/data/0001.jpg.",
     )
     on_duplicate: OnDuplicate = row(
         "Tables",
@@ -52,7 +53,7 @@ class JoinOptions(Options):
         choices=OnDuplicate,
         metavar="HOW",
         help="Of two rows: error, first, last.",
-        more="What to do about two rows with one key.",
+        more="What to do about two rows of one sample.",
     )
 
     def check(self) -> None:

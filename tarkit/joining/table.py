@@ -20,6 +20,7 @@ from tarkit.tables.reader import TableRow
 from tarkit.tables.recipe import MalformedRow
 from tarkit.tables.rows import NumberList, number_types, read_rows, table_format
 
+SAME_TAIL = 1000  # rows with one last part of the cell that are looked at, where the first or last of them counts
 NAMED = 100_000  # keys without a row, and rows without a sample, that the report lists
 
 
@@ -41,7 +42,7 @@ class JoinTable:
         names: the columns of all rows.
         example: the key of the first row; empty without rows.
         rows: the number of rows that can be found.
-        repeated: the number of rows left out, since another one has their key.
+        repeated: the number of rows left out while the table is read, since another one has their key.
 
     Raises:
         TarkitError: `TABLE:LINE: reason`: a row is malformed, or has the key of another one.
@@ -83,8 +84,7 @@ class JoinTable:
         except RepeatedRecord as error:
             line = lines[error.number - self._records.added - 1]
             words = f"{show(error.key)} occurs twice in column {show(self.column)}"
-            hint = f"{spell('on_duplicate', 'first')} takes the first of such rows, last the last"
-            raise TarkitError(f"{self.name}:{line}: {words}", hint) from None
+            raise TarkitError(f"{self.name}:{line}: {words}", _choose_one()) from None
         self.rows = len(self._records)
         self.repeated = self._records.added - self.rows
         self._columns = list(self._shapes)
@@ -105,25 +105,50 @@ class JoinTable:
         key = _as_key(row.values[names.index(self.column)])
         if not key:
             raise MalformedRow(f"empty cell in column {show(self.column)}")
-        self._has_files = self._has_files or key.find(b".", key.rfind(b"/") + 1) >= 0
+        tail = key[key.rfind(b"/") + 1 :]
+        self._has_files = self._has_files or b"." in tail
         self.example = self.example or key
-        self._records.add(key, marshal.dumps((shape, list(row.values), row.line, place), 2))
+        record = marshal.dumps((shape, list(row.values), row.line, place), 2)
+        self._records.add(key, record, tail if self.spec.by == "stem" and tail != key else b"")
 
-    def find(self, key: bytes, names: Callable[[], Iterable[bytes]]) -> int | None:
-        """Return the number of the row of a sample, from 1; None without a row.
+    def find(self, key: bytes, names: Callable[[], Iterable[bytes]]) -> tuple[int, list[int]] | None:
+        """Return the number of the row of a sample, from 1, and those of other rows that match; None without a row.
+
+        A cell that is the key or the name of an entry goes before one that is the last part of either, and that before
+        one whose last part is.
 
         Args:
             key: its key.
             names: returns the names of its entries.
+
+        Raises:
+            TarkitError: `TABLE:LINE: reason`: two rows match equally well, and no option says which one counts.
         """
-        keys = [key, *names()] if self._has_files else [key]
-        if self.spec.by == "stem":
-            keys += [name[name.rfind(b"/") + 1 :] for name in keys]
-        found = self._records.find(keys)
-        if found is None:
+        exact = [key, *names()] if self._has_files else [key]
+        if len(exact) == 1 and self.spec.by == "key":
+            found = self._records.find(key)
+            if found is None:
+                return None
+            self._latest = found[0], self._loaded(found[1])
+            return found[0], []
+        stems = [name[name.rfind(b"/") + 1 :] for name in exact] if self.spec.by == "stem" else []
+        known = self._records.numbers([*exact, *stems])
+        best = {known[name] for name in exact if name in known} or {known[name] for name in stems if name in known}
+        if not best and stems:
+            best = {*self._records.numbers_by_tail(stems, 2 if self.spec.on_duplicate == "error" else SAME_TAIL)}
+        if not best:
             return None
-        self._latest = found[0], self._loaded(found[1])
-        return found[0]
+        if len(best) > 1 and self.spec.on_duplicate == "error":
+            raise self._two_rows(key, *sorted(best)[:2])
+        number = max(best) if self.spec.on_duplicate == "last" else min(best)
+        return number, [other for other in {*best, *known.values()} if other != number]
+
+    def _two_rows(self, key: bytes, first: int, second: int) -> TarkitError:
+        (one, line), (other, later) = (
+            (show(_as_key(row.cells[row.names.index(self.column)])), row.line) for row in map(self.row, (first, second))
+        )
+        words = f"{other} is a second row of the sample {show(key)}: {one} in line {line} is one too"
+        return TarkitError(f"{self.name}:{later}: {words}", _choose_one())
 
     def row(self, number: int) -> FoundRow:
         """Return the row with a number."""
@@ -144,10 +169,33 @@ class JoinTable:
         return self._records.numbered_keys()
 
 
+def _choose_one() -> str:
+    return f"{spell('on_duplicate', 'first')} takes the first of such rows, last the last"
+
+
 def _as_key(cell: Any) -> bytes:
     if cell is None or isinstance(cell, bytes):
         return cell or b""
     return cell.encode("utf-8", "surrogateescape") if isinstance(cell, str) else str(cell).encode()
+
+
+class _Marks:
+    """Marks of rows, by number."""
+
+    def __init__(self, rows: int) -> None:
+        self._bits = bytearray(rows // 8 + 1)
+
+    def set(self, number: int) -> bool:
+        """Mark a row; return whether it was marked before."""
+        place, bit = number >> 3, 1 << (number & 7)
+        if place >= len(self._bits):
+            self._bits.extend(bytes(place - len(self._bits) + 1))
+        before = bool(self._bits[place] & bit)
+        self._bits[place] |= bit
+        return before
+
+    def __contains__(self, number: int) -> bool:
+        return number >> 3 < len(self._bits) and bool(self._bits[number >> 3] & 1 << (number & 7))
 
 
 class JoinCounts:
@@ -167,22 +215,21 @@ class JoinCounts:
         self.ended = False
         self._limit = NAMED if lists else 1
         self._lists = lists
-        self._used = bytearray(table.rows // 8 + 1)
+        self._used, self._passed = _Marks(table.rows), _Marks(table.rows)
 
     def find(self, key: bytes, names: Callable[[], Iterable[bytes]]) -> int | None:
         """Return the number of the row of a sample; None without a row."""
-        number = self.table.find(key, names)
-        if number is None:
+        found = self.table.find(key, names)
+        if found is None:
             self.without_row += 1
             if len(self.missing) < self._limit:
                 self.missing.append(key)
             return None
         self.with_row += 1
-        place = number >> 3
-        if place >= len(self._used):
-            self._used.extend(bytes(place - len(self._used) + 1))
-        self.shared += self._used[place] >> (number & 7) & 1
-        self._used[place] |= 1 << (number & 7)
+        number, others = found
+        self.shared += self._used.set(number)
+        for other in others:
+            self._passed.set(other)
         return number
 
     def check(self) -> None:
@@ -192,28 +239,32 @@ class JoinCounts:
 
     def summary(self) -> tuple[dict[str, Any], str]:
         """Return the numbers of samples and rows, as a dict and as text."""
-        table, unused, count = self.table, list[bytes](), 0
-        for number, key in table.numbered_keys():
-            if number >> 3 >= len(self._used) or not self._used[number >> 3] & 1 << (number & 7):
-                count += 1
-                if len(unused) < self._limit:
-                    unused.append(key)
+        unused, count, repeated = list[bytes](), 0, self.table.repeated
+        for number, key in self.table.numbered_keys():
+            if number in self._used:
+                continue
+            if number in self._passed:
+                repeated += 1
+                continue
+            count += 1
+            if len(unused) < self._limit:
+                unused.append(key)
         state = "unused" if self.ended else "not_reached"
         facts: dict[str, Any] = {"with_row": self.with_row, "without_row": self.without_row, state: count}
         if self.shared:
             facts["shared"] = self.shared
-        if table.repeated:
-            facts["repeated"] = table.repeated
+        if repeated:
+            facts["repeated"] = repeated
         if self._lists:
             facts["keys_without_row"] = list(map(os.fsdecode, self.missing))
             facts[f"rows_{state}"] = list(map(os.fsdecode, unused))
         words = f"samples with a row: {self.with_row}, without: {_named(self.without_row, self.missing)}"
         if self.shared:
-            words += f"; samples with the row of another sample: {self.shared}"
+            words += f"; samples whose row an earlier sample has too: {self.shared}"
         words += f"; rows {'without a sample' if self.ended else 'not reached'}: {_named(count, unused)}"
-        if table.repeated:
-            words += f"; {plural(table.repeated, 'row')} left out, since another has the same key"
-        return facts, f"{table.name}: {words}"
+        if repeated:
+            words += f"; {plural(repeated, 'row')} left out, since another has the same key or sample"
+        return facts, f"{self.table.name}: {words}"
 
     def _no_row(self) -> TarkitError:
         table, column = self.table, show(self.table.column)

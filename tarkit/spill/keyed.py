@@ -34,6 +34,8 @@ class KeyedRecords:
     each, and write 8 GB, since pages of the index come and go; the order of their keys takes half the time. To find a
     record takes 5 to 10 microseconds. For records that are read grouped by key use `Multimap`.
 
+    A record may have a tail too, which others may share.
+
     Attributes:
         added: the number of the last record.
 
@@ -49,6 +51,9 @@ class KeyedRecords:
         self._error = sqlite3.Error
         self._directory = tmpdir or FALLBACK
         self._refuses = on_repeated == "error"
+        self._tails: list[tuple[bytes, int]] = []
+        self._tail_order = "DESC" if on_repeated == "last" else "ASC"
+        self._has_tails = False
         self._insert = f"INSERT OR {'REPLACE' if on_repeated == 'last' else 'IGNORE'} INTO records VALUES (?, ?, ?)"
         self._pending: list[tuple[int, bytes, bytes]] = []
         self._pid = os.getpid()
@@ -63,14 +68,17 @@ class KeyedRecords:
             database.execute(f"PRAGMA cache_size=-{MEMORY >> 10}")
             database.execute("BEGIN")
             database.execute("CREATE TABLE records (number INTEGER PRIMARY KEY, key BLOB UNIQUE, record BLOB)")
+            database.execute("CREATE TABLE tails (tail BLOB, number INTEGER, PRIMARY KEY (tail, number)) WITHOUT ROWID")
             return database
 
         return open_by_path(self._directory, opened)
 
-    def add(self, key: bytes, record: bytes) -> None:
+    def add(self, key: bytes, record: bytes, tail: bytes = b"") -> None:
         """Add a record. Raises RepeatedRecord, perhaps for one of the last `BATCH` records."""
         self.added += 1
         self._pending.append((self.added, key, record))
+        if tail:
+            self._tails.append((tail, self.added))
         if len(self._pending) >= BATCH:
             self._flush()
 
@@ -83,9 +91,12 @@ class KeyedRecords:
         pending, self._pending = self._pending, []
         before = self._database.total_changes
         self._do(self._insert, pending, many=True)
+        if self._tails:
+            self._do("INSERT INTO tails VALUES (?, ?)", self._tails, many=True)
+            self._tails, self._has_tails = [], True
         if self._refuses and self._database.total_changes - before < len(pending):
             for number, key, _ in pending:
-                if (found := self.find((key,))) is None or found[0] != number:
+                if (found := self.find(key)) is None or found[0] != number:
                     raise RepeatedRecord(key, number)
 
     def __len__(self) -> int:
@@ -93,14 +104,24 @@ class KeyedRecords:
         [(count,)] = self._do("SELECT count(*) FROM records").fetchall()
         return int(count)
 
-    def find(self, keys: Sequence[bytes]) -> tuple[int, bytes] | None:
-        """Return number and record of the first of some keys that is there; None if none is."""
-        if len(keys) == 1:
-            row = self._do("SELECT number, record FROM records WHERE key = ?", keys).fetchone()
-            return None if row is None else (row[0], row[1])
-        question = f"SELECT key, number, record FROM records WHERE key IN ({', '.join('?' * len(keys))})"
-        rows = {key: (number, record) for key, number, record in self._do(question, keys)}
-        return next((rows[key] for key in keys if key in rows), None)
+    def find(self, key: bytes) -> tuple[int, bytes] | None:
+        """Return number and record of a key; None if it is not there."""
+        row = self._do("SELECT number, record FROM records WHERE key = ?", (key,)).fetchone()
+        return None if row is None else (row[0], row[1])
+
+    def numbers(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+        """Return the numbers of the keys that are there."""
+        return dict(self._do(f"SELECT key, number FROM records WHERE key IN ({_marks(keys)})", keys))
+
+    def numbers_by_tail(self, tails: Sequence[bytes], limit: int) -> list[int]:
+        """Return the numbers of records with one of some tails: the first `limit`, or the last if those stay."""
+        if not self._has_tails:
+            return []
+        question = (
+            f"SELECT DISTINCT number FROM tails JOIN records USING (number) WHERE tail IN ({_marks(tails)}) "
+            f"ORDER BY number {self._tail_order} LIMIT {limit}"
+        )
+        return [number for (number,) in self._do(question, tails)]
 
     def record(self, number: int) -> bytes:
         """Return the record with a number."""
@@ -117,3 +138,7 @@ class KeyedRecords:
             return self._database.executemany(text, values) if many else self._database.execute(text, values)
         except self._error as error:
             raise TarkitError(f"temporary space in {self._directory}: {error}") from None
+
+
+def _marks(values: Sequence[Any]) -> str:
+    return ", ".join("?" * len(values))

@@ -155,7 +155,43 @@ def test_duplicates(how: str, expected: bytes, run: Run, archive: Archive) -> No
     Path("t.csv").write_text("__key__,x.cls\nd/a,1\nd/b,2\nd/a,9\nd/c,4\nd/a,3\n")
     ran = run("cat", "a.tar", "--join", "t.csv", "--on-duplicate", how, "-o", "out.tar")
     assert fields()["d/a.x.cls"] == expected
-    assert "; 2 rows left out, since another has the same key" in ran.stderr
+    assert "; 2 rows left out, since another has the same key or sample" in ran.stderr
+
+
+@each_row(
+    ("rows", "words", "line", "repeated"),
+    [
+        ("d/b,1 d/b.json,2", [], "3: 'd/b.json' is a second row of the sample 'd/b': 'd/b' in line 2 is one too", 1),
+        ("d/b.json,1 d/q,5 d/b.jpg,2", [], "4: 'd/b.jpg' is a second row of the sample 'd/b': 'd/b.json' in line 2", 1),
+        ("b.jpg,1 b.json,2", ["--join-by", "stem"], "3: 'b.json' is a second row of the sample 'd/b': 'b.jpg'", 1),
+        ("x/b,1 y/b.jpg,2", ["--join-by", "stem"], "3: 'y/b.jpg' is a second row of the sample 'd/b': 'x/b'", 1),
+        ("b,0 d/b,1 b.json,0 d/b.jpg,2", ["--join-by", "stem"], "5: 'd/b.jpg' is a second row of", 3),
+    ],
+)
+def test_two_rows_of_a_sample(
+    rows: str, words: list[str], line: str, repeated: int, run: Run, archive: Archive
+) -> None:
+    """Two rows that match one sample are an error however their cells are spelled; none is without a sample."""
+    archive(SAMPLES, "a.tar")
+    Path("t.csv").write_text("\n".join(["id,v.txt", *rows.split(), ""]))
+    words = ["cat", "a.tar", "--join", "t.csv:id", *words, "-o", "out.tar"]
+    assert f"t.csv:{line}" in run(*words, exit=1).stderr
+    assert not os.path.exists("out.tar")
+    for how, expected in ("first", b"1"), ("last", b"2"):
+        ran = run(*words, "--on-duplicate", how)
+        assert fields()["d/b.v.txt"] == expected
+        left = "1 ('d/q')" if "d/q" in rows else "0"
+        counted = "1 row left out" if repeated == 1 else f"{repeated} rows left out"
+        assert f"rows without a sample: {left}; {counted}, since another has the same key or sample" in ran.stderr
+
+
+def test_paths_by_stem(run: Run, archive: Archive) -> None:
+    """With --join-by stem the last part of a cell counts too; a cell that is the key itself goes before it."""
+    archive(SAMPLES, "a.tar")
+    Path("t.csv").write_text("file,v.txt\n/data/set/a.jpg,1\n./d/b.json,2\nold/c,3\nd/c,4\n")
+    ran = run("cat", "a.tar", "--join", "t.csv:file", "--join-by", "stem", "-o", "out.tar")
+    assert [data for name, data in entries("out.tar") if name.endswith("txt")] == [b"1", b"2", b"4"]
+    assert "rows without a sample: 1 ('old/c')" in ran.stderr
 
 
 def test_names_and_stems(run: Run, archive: Archive) -> None:
@@ -166,10 +202,10 @@ def test_names_and_stems(run: Run, archive: Archive) -> None:
     assert [data for name, data in entries("out.tar") if name.endswith("txt")] == [b"key", b"file"]
     ran = run("cat", "a.tar", "--join", "t.csv:file", "--join-by", "stem", "-o", "out.tar")
     assert [data for name, data in entries("out.tar") if name.endswith("txt")] == [b"key", b"file", b"stem", b"name"]
-    assert "with the row of another" not in ran.stderr
+    assert "an earlier sample" not in ran.stderr
     Path("t.csv").write_text("file,v.txt\n0.jpg,zero\n")
     ran = run("cat", "a.tar", "--join", "t.csv:file", "--join-by", "stem", "-o", "out.tar")
-    assert "samples with the row of another sample: 1;" in ran.stderr
+    assert "samples whose row an earlier sample has too: 1;" in ran.stderr
 
 
 def test_columns_are_values(run: Run, archive: Archive) -> None:

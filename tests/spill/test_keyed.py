@@ -23,7 +23,7 @@ def test_records(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         pairs = list(dict(pairs).items())
     records = KeyedRecords(str(tmp_path), how)
     for key, record in pairs:
-        records.add(key, record)
+        records.add(key, record, key[-1:])
     records.complete()
     assert os.listdir(tmp_path) == []
     expected: dict[bytes, tuple[int, bytes]] = {}
@@ -33,10 +33,15 @@ def test_records(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(records) == len(expected)
     assert dict(records.numbered_keys()) == {number: key for key, (number, _) in expected.items()}
     for key, (number, record) in expected.items():
-        assert records.find([b"no such key", key]) == records.find([key]) == (number, record)
+        assert records.find(key) == (number, record)
+        assert records.numbers([b"no such key", key]) == {key: number}
         assert records.record(number) == record
-    assert records.find([b"no such key"]) is None
-    assert records.find([b"no such key", b"none"]) is None
+    assert records.find(b"no such key") is None
+    assert records.numbers([b"no such key", b"none"]) == {}
+    assert {tail: records.numbers_by_tail([tail], 3) for tail in map(bytes, ([1], [2], [3]))} == {
+        tail: sorted((number for key, (number, _) in expected.items() if key[-1:] == tail), reverse=how == "last")[:3]
+        for tail in map(bytes, ([1], [2], [3]))
+    }
 
 
 def test_repeated(tmp_path: Path) -> None:
