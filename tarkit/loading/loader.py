@@ -165,7 +165,7 @@ class Loader(Iterable[Any]):
         """The number of samples or batches of an iteration of this worker, where it is known.
 
         Raises:
-            TypeError: it is not known without `equal`, `length` or `shuffle="full"` over all samples.
+            TypeError: it is not known without `equal`, `length`, or `shuffle="full"` of all samples without `transform`.
         """
         settings, shards, place = self._settings, self._shards, self._find_place()
         epochs = range(self.epoch, self.epoch + (settings.epochs or 0))
@@ -173,7 +173,8 @@ class Loader(Iterable[Any]):
         if settings.full and shards.whole and settings.equal is None and settings.transform is None:
             sizes = [len(place.divide(range(shards.items)))] * len(epochs)
         if None in sizes or settings.epochs is None:
-            raise TypeError("the number of samples is known with equal, with length, and with shuffle='full'")
+            ways = "equal, with length, and with shuffle='full' and no transform"
+            raise TypeError(f"the number of samples is known with {ways}")
         batch = settings.batch or 1
         return sum((size + (batch - 1) * settings.partial) // batch for size in sizes if size is not None)
 

@@ -112,7 +112,17 @@ __all__ = [
     "warn_and_stop",
 ]
 
+__version__ = "1.0.2"  # of webdataset, whose names and samples these are
+
 _ELSEWHERE = {
+    "autodecode": "decode(...) takes functions and forms of pictures",
+    "imagehandler": "decode('rgb') decodes pictures",
+    "torch_loads": "decode(allow_pickle=True) decodes pth",
+    "filters": "all stages are names of tarkit.wds",
+    "tariterators": "tarfile_to_samples reads shards",
+    "cache": "cache_dir= keeps objects of stores",
+    "utils": "the functions of webdataset.utils are its own",
+    "lmdb_cached": "cache_dir= keeps objects of stores",
     "gopen": "tarkit.open reads all URLs",
     "gopen_schemes": "tarkit.open reads all URLs; pipe:COMMAND is any command",
     "torch_audio": "decode() gives arrays of sound with the extra sound",
@@ -128,5 +138,5 @@ _ELSEWHERE = {
 
 def __getattr__(name: str) -> Any:
     """Raise AttributeError, which names another way where webdataset has such a name."""
-    way = f": {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+    way = f": {_ELSEWHERE.get(name, 'it runs what pipelines of webdataset are made of, and tarkit has other ways')}"
     raise AttributeError(f"module 'tarkit.wds' has no attribute {name!r}{way}", name=name)

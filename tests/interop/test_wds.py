@@ -213,6 +213,7 @@ def test_other_names() -> None:
     """A name of webdataset that is not here names another way; options of its own are lengths and epochs."""
     with pytest.raises(AttributeError, match=r"no attribute 'gopen': tarkit\.open reads all URLs"):
         wds.gopen()
+    assert not hasattr(wds, "no_such_name")
     data = wds.WebDataset(URLS).with_length(7)
     assert len(data) == 7
     with pytest.raises(TypeError, match="no length"):
