@@ -165,7 +165,7 @@ class Loader(Iterable[Any]):
         """The number of samples or batches of an iteration of this worker, where it is known.
 
         Raises:
-            TypeError: it is not known without `equal`, `length`, or `shuffle="full"` of all samples without `transform`.
+            TypeError: it is not known without `equal`, `length`, or `shuffle="full"` of all samples as they are.
         """
         settings, shards, place = self._settings, self._shards, self._find_place()
         epochs = range(self.epoch, self.epoch + (settings.epochs or 0))
