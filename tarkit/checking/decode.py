@@ -70,7 +70,8 @@ def parse_decoded(text: str) -> DecodedFields:
         if not is_decodable(name):
             known = " ".join(kind.fields for kind in KINDS)
             message = f"{spell('decode', word)}: tarkit does not decode {show(extension(name))}"
-            raise Usage(message, f"it decodes {known}; png:{name} decodes the field as png")
+            other = "" if set("*?[") & set(name) else f"; png:{name} decodes the field as png"
+            raise Usage(message, f"all decodes what can be: {known}{other}")
         for old in choice.old:
             by_name[fold(old)] = word, name
     return DecodedFields(tuple(text.split()), by_name, False)

@@ -93,7 +93,7 @@ def read_values(compared: Compared, tmpdir: str | None, job: tuple[int, Location
                         raise lookup.bad(os.fsencode(compared.name), "is not a hash of 16 hexadecimal digits")
                     batch.append((sample.key, sample.start if report.located else report.samples, value))
                 except Problem as problem:
-                    problem.hint = f"{spell('allow', problem.name)} compares the others"
+                    problem.hint = f"{spell('allow', problem.name)}: samples without the value are no problem"
                     policy.apply(problem)
                     policy.findings[-1] = policy.findings[-1]._replace(key=sample.key)
                 report.samples += 1
