@@ -10,8 +10,6 @@ from typing import Any
 from tarkit.errors import TarkitError, show, spell
 from tarkit.export.columns import MISSING, Column, MediaCell, Row
 from tarkit.pipeline.view_rows import ranges_type
-from tarkit.stores.store import StoreOptions
-from tarkit.streams.text import file_label, open_file, parse_file
 from tarkit.tables.parquet import PyarrowFile, load_pyarrow
 
 GROUP_ROWS, GROUP_BYTES = 8192, 16 << 20  # limits of a row group
@@ -159,35 +157,3 @@ def _fitted(cell: Any, kind: str) -> Any:
     if kind in ("int64", "float64") and isinstance(cell, int) and (kind == "float64" or isinstance(cell, bool)):
         raise ValueError
     return cell
-
-
-def read_parquet(
-    word: str, options: StoreOptions | None = None
-) -> Iterator[tuple[tuple[str, ...], list[bytes | None]]]:
-    """Yield the rows of a file, or of an object, as names of columns and cells in bytes.
-
-    Text is UTF-8, null is None, and values that are not text or bytes are JSON.
-
-    Raises:
-        TarkitError: the file is not a Parquet file.
-        MissingLibrary: pyarrow is not installed.
-    """
-    path = file_label(word)
-    pyarrow, parquet = load_pyarrow(f"{path}: Parquet")
-    kind, text = parse_file(word)
-    try:
-        with parquet.ParquetFile(text if kind == "path" else open_file(word, options)) as file:
-            names = tuple(file.schema_arrow.names)
-            for batch in file.iter_batches(GROUP_ROWS):
-                for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    yield names, [_as_bytes(cell) for cell in cells]
-    except pyarrow.ArrowException as error:
-        raise TarkitError(f"{path}: {error}") from None
-
-
-def _as_bytes(cell: Any) -> bytes | None:
-    if cell is None or isinstance(cell, bytes):
-        return cell
-    if isinstance(cell, str):
-        return cell.encode()
-    return json.dumps(cell, ensure_ascii=False, separators=(",", ":"), default=str).encode()

@@ -18,7 +18,7 @@ from tarkit.sizes import plural
 from tarkit.spill.keyed import BATCH, KeyedRecords, RepeatedRecord
 from tarkit.tables.reader import TableRow
 from tarkit.tables.recipe import MalformedRow
-from tarkit.tables.rows import NumberList, number_types, read_rows, table_format
+from tarkit.tables.rows import NumberList, content_of, number_types, read_rows, table_format
 
 SAME_TAIL = 1000  # rows with one last part of the cell that are looked at, where the first or last of them counts
 NAMED = 100_000  # keys without a row, and rows without a sample, that the report lists
@@ -174,9 +174,7 @@ def _choose_one() -> str:
 
 
 def _as_key(cell: Any) -> bytes:
-    if cell is None or isinstance(cell, bytes):
-        return cell or b""
-    return cell.encode("utf-8", "surrogateescape") if isinstance(cell, str) else str(cell).encode()
+    return b"" if cell is None else content_of(cell, "")
 
 
 class _Marks:
@@ -268,6 +266,8 @@ class JoinCounts:
 
     def _no_row(self) -> TarkitError:
         table, column = self.table, show(self.table.column)
+        if not table.rows:
+            return TarkitError(f"{table.name}: no sample has a row: the table has no rows")
         words = f"column {column} begins with {show(table.example)}, keys with {show(self.missing[0])}"
         hint = (
             None if table.spec.by == "stem" else f"{spell('join_by', 'stem')} compares names without their directories"

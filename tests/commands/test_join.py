@@ -113,6 +113,7 @@ def test_members(words: str, expected: dict[str, Any], run: Run, archive: Archiv
         ("id,a\n,1\n", [], 1, "t.csv:2: empty cell in column 'id'"),
         ("q,a\nd/a,1\n", [], 1, "t.csv:2: no column 'id', there are 'q', 'a'"),
         ("id,a\nd/a\n", [], 1, "t.csv:2: cells in this row: 1, columns: 2"),
+        ("id,a\n", [], 1, "t.csv: no sample has a row: the table has no rows"),
         ("id,a\nx,1\n", [], 1, "no sample has a row: column 'id' begins with 'x', keys with 'd/a'"),
         ("id,jpg\nd/a,1\n", [], 1, "'d/a' has a field 'jpg' already [duplicate-entry]"),
         ("id,a\nd/a,1\n", ["--set", "b"], 1, "--set: t.csv has no column 'b', it has 'id', 'a'"),
