@@ -351,3 +351,14 @@ def test_views(run: Run, archive: Archive) -> None:
     assert "named by e.view.parquet" in run("cat", "a.tar", "--join", "e.view.parquet", "-o", "o.tar", exit=1).stderr
     Path("e.tar").write_bytes(bytes(10240))
     assert "[changed-source]" in run("cat", "a.tar", "--join", "e.view.parquet", "-o", "o.tar", exit=1).stderr
+
+
+def test_keys_of_other_types(run: Run, archive: Archive) -> None:
+    """Numbers, true and false are keys as JSON has them, as for `--key`."""
+    name = archive({"true.txt": b"x", "7.txt": b"y"})
+    Path("t.jsonl").write_text('{"id": true, "a": 1}\n{"id": 7, "a": 2}\n')
+    run("cat", name, "--join", "t.jsonl:id", "--set", "a", "-o", "out.tar")
+    assert [(key, content) for key, content in entries("out.tar") if key.endswith(".a")] == [
+        ("true.a", b"1"),
+        ("7.a", b"2"),
+    ]
