@@ -8,12 +8,14 @@ bytes too.
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from tarkit.errors import TarkitError, Usage, load_library, show, spell
-from tarkit.media.coding import Coder
+from tarkit.media.coding import Coder, is_compressed
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, parse_file, seekable
 from tarkit.tables.parquet import load_pyarrow, plain_values
@@ -31,6 +33,7 @@ FORMATS: dict[str, Format | Literal["parquet"]] = {
 """The formats of tables, by the suffixes of their names."""
 
 ROWS = 1024  # of Parquet that are read together
+_WHOLE = re.compile(rb"(\s*[-+]?[0-9]+)\.0*\s*")
 _TEXTS = ("text", "integer", "json", "lines")  # kinds of fields that take JSON text
 _DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}  # of numpy, by names of Arrow
 _CODER = Coder()
@@ -130,37 +133,66 @@ def _cells(path: str, name: str, column: Any) -> list[Any]:
 def content_of(cell: Any, field: str) -> bytes:
     """Return the content that a cell, other than null, is for a field of this name.
 
-    Bytes are the content, text is UTF-8, a list of numbers an array for npy, other values are JSON text.
+    Bytes are the content, text is UTF-8, a list of numbers an array for npy, other values are JSON text. A field of an
+    integer, such as cls, takes integers, and `0.0` as 0: table tools write that in a column with empty cells.
 
     Raises:
-        MalformedRow: the field holds no JSON text, such as npy for a list.
+        MalformedRow: the field holds no JSON text, such as npy for a list, or it holds an integer and the cell is none.
     """
+    kind = _CODER.kind(field)
+    if kind is not None and kind.name == "integer" and not is_compressed(field):
+        return _integer_of(cell, field)
     if isinstance(cell, bytes):
         return cell
     if isinstance(cell, str):
         return cell.encode("utf-8", "surrogateescape")
-    kind = _CODER.kind(field)
     if isinstance(cell, list) and kind is not None and kind.name in ("array", "tenbin"):
         numpy = load_library("numpy", f"the field {show(field)}", "numpy", "numpy")
         try:
             return _CODER.encode(field, numpy.array(cell, getattr(cell, "dtype", None)))
         except (ValueError, TypeError) as error:
             raise MalformedRow(f"a list is no array for the field {show(field)}: {error}") from None
-    if kind is not None and (kind.name not in _TEXTS or field.endswith(".gz")):
+    if kind is not None and (kind.name not in _TEXTS or is_compressed(field)):
         what = "a list" if isinstance(cell, list) else "an object" if isinstance(cell, dict) else f"the value {cell!r}"
         raise MalformedRow(f"{what} is no content of the field {show(field)}", hint="bytes are; json takes any value")
     return json.dumps(cell, ensure_ascii=False, separators=(",", ":")).encode()
 
 
+def _integer_of(cell: Any, field: str) -> bytes:
+    data = cell.encode("utf-8", "surrogateescape") if isinstance(cell, str) else cell
+    if not isinstance(data, bytes):
+        whole_number = isinstance(cell, float) and cell.is_integer()
+        data = b"%d" % cell if whole_number else json.dumps(cell, ensure_ascii=False).encode()
+    elif whole := _WHOLE.fullmatch(data):
+        data = whole[1]
+    try:
+        _CODER.decode(field, data)
+    except TarkitError:
+        hint = f"{field}.txt, or another field of text, takes any value"
+        raise MalformedRow(f"{show(data[:40])} is no integer, which the field {show(field)} holds", hint=hint) from None
+    return data
+
+
 def member_of(cell: Any, before: Any) -> Any:
-    """Return the value of a member of JSON that a cell, other than null, stands for.
+    """Return the value of a member of JSON that a cell, other than null, stands for; `before` is the one so far.
 
     Cells of TSV and CSV have no types: if the member has been text so far it stays text, else a number, true, false,
-    an object and a list are what they look like.
+    an object and a list are what they look like, and where a boolean was, True and False are booleans. Where an integer
+    was, a number such as 3.0 is 3. Text in place of a list or an object is one if it looks like one.
 
     Raises:
         MalformedRow: bytes that are not UTF-8.
     """
+    value = _typed(cell, before)
+    if isinstance(value, float) and value.is_integer() and type(before) is int:
+        return int(value)
+    return value
+
+
+def _typed(cell: Any, before: Any) -> Any:
+    if isinstance(cell, str) and isinstance(before, (list, dict)):
+        parsed = _parsed(cell)
+        return parsed if isinstance(parsed, type(before)) else cell
     if not isinstance(cell, bytes):
         return cell
     try:
@@ -169,11 +201,23 @@ def member_of(cell: Any, before: Any) -> Any:
         raise MalformedRow("bytes that are not UTF-8 are no value of JSON") from None
     if isinstance(before, str):
         return text
+    if isinstance(before, bool) and text in ("True", "False"):
+        return text == "True"
+    return _parsed(text)
+
+
+def _parsed(text: str) -> Any:
+    """Return what a text means as JSON; itself if that is nothing."""
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
     except (ValueError, RecursionError):
         return text
 
 
-def _no_constant(text: str) -> Any:
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _no_constant(text)
+
+
+def _no_constant(text: str) -> NoReturn:
     raise ValueError(text)

@@ -72,19 +72,23 @@ def test_columns_become_fields(kind: str, run: Run, archive: Archive) -> None:
     }
 
 
-@each_row("kind", ["csv", "tsv", "jsonl"])
+@each_row("kind", ["csv", "tsv", "jsonl", "parquet"])
 def test_a_table_that_is_not_edited(kind: str, run: Run, archive: Archive) -> None:
     """What `tsv` wrote gives the same archive, byte for byte; an edited cell changes its sample alone."""
     samples = [("a.jpg", b"A"), ("a.cls", b"1\n"), ("a.json", b'{"s":"3",  "v": 0.50, "u": null}'), ("b.cls", b"2")]
-    samples.append(("b.json", b'{"s": "x", "v": 1, "u": 1}'))
+    samples.append(("b.json", b'{"s": "x", "v": 1, "u": 1, "l": ["p", 2], "o": {"k": []}}'))
     archive(samples, "a.tar")
-    run("tsv", "a.tar", "-f", "cls json.s json.v json.u", "-o", f"t.{kind}")
-    words = ["--join", f"t.{kind}", "--set", "cls json.s json.v json.u", "-o", "out.tar"]
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    run("tsv", "a.tar", "-f", "cls json.s json.v json.u json.l json.o", "-o", f"t.{kind}", "--allow", "missing-field")
+    words = ["--join", f"t.{kind}", "--set", "cls json.s json.v json.u json.l json.o", "-o", "out.tar"]
     run("cat", "a.tar", *words)
     assert Path("out.tar").read_bytes() == Path("a.tar").read_bytes()
+    if kind == "parquet":
+        return
     Path(f"t.{kind}").write_text(Path(f"t.{kind}").read_text().replace("x", "new"))
     run("cat", "a.tar", *words)
-    assert fields() == {**dict(samples), "b.json": b'{"s": "new", "v": 1, "u": 1}'}
+    assert fields() == {**dict(samples), "b.json": samples[4][1].replace(b"x", b"new")}
 
 
 @each_row(
@@ -230,7 +234,49 @@ def test_columns_are_values(run: Run, archive: Archive) -> None:
     assert [json.loads(line)["json.n"] for line in ran.stdout.splitlines()] == [4, 1, 2]
     data = tarkit.open("a.tar").join("t.csv")
     assert [sample.key for sample in data.sort("score", reverse=True)] == ["d/c", "d/b", "d/a"]
-    assert [sample.key for sample in data.set("cls:score").where("has(cls) and cls > 1")] == ["d/b", "d/c"]
+    assert [sample.key for sample in data.set("json.r:score").where("has(json.r) and json.r > 1")] == ["d/b", "d/c"]
+
+
+@each_row("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_integers(kind: str, run: Run, archive: Archive) -> None:
+    """A whole number as pandas writes it, `7.0`, is an integer for cls and for a member that was one."""
+    archive(SAMPLES, "a.tar")
+    rows = [{"id": "d/a", "v": 0.0}, {"id": "d/b", "v": 7.0}, {"id": "d/c", "v": None}]
+    words = ["--join", f"{table(f't.{kind}', rows)}:id", "--set", "cls:v json.n:v json.new:v", "-o", "out.tar"]
+    run("cat", "a.tar", *words)
+    assert (fields()["d/a.cls"], fields()["d/b.cls"]) == (b"0", b"7")
+    assert fields()["d/b.json"] == b'{"n": 7, "s": "x", "new": 7.0}'
+    run("check", "out.tar", "--decode", "cls", "--allow", "missing-field")
+
+
+@each_row(
+    ("cell", "shown"), [("0.5", "0.5"), ('"cat"', "cat"), ("true", "true"), ("[1]", "[1]"), ("1e400", "Infinity")]
+)
+def test_no_integers(cell: str, shown: str, run: Run, archive: Archive) -> None:
+    """A cell that is no integer is an error for a field of an integer, with the row; a field of text takes it."""
+    archive(SAMPLES, "a.tar")
+    Path("t.jsonl").write_text(f'{{"__key__": "d/c", "v": 1}}\n{{"__key__": "d/a", "v": {cell}}}\n')
+    ran = run("cat", "a.tar", "--join", "t.jsonl", "--set", "cls:v", "-o", "out.tar", exit=1)
+    assert f"t.jsonl:2: 'd/a': '{shown}' is no integer, which the field 'cls' holds" in ran.stderr
+    assert "cls.txt, or another field of text, takes any value" in ran.stderr
+    if shown != "Infinity":
+        run("cat", "a.tar", "--join", "t.jsonl", "--set", "cls.txt:v", "-o", "out.tar")
+
+
+@each_row(
+    ("before", "cell", "expected"),
+    [
+        *(("true", "False", "false"), ("false", "True", "true"), ("1", "True", '"True"'), ('"a"', "True", '"True"')),
+        *(("1", "1.10", "1.1"), ("1", "2.0", "2"), ("1.5", "2.0", "2.0"), ('"1"', "2.0", '"2.0"'), ("true", "1", "1")),
+        *(("1", "1e400", '"1e400"'), ("1", "nan", '"nan"'), ("[]", "[1]", "[1]"), ("1", "null", "null")),
+    ],
+)
+def test_members_of_csv(before: str, cell: str, expected: str, run: Run, archive: Archive) -> None:
+    """A cell of CSV becomes the member that it looks like, text where text was, and a boolean where one was."""
+    archive([("a.json", f'{{"m": {before}}}'.encode())], "a.tar")
+    Path("t.csv").write_text(f"__key__,v\na,{cell}\n")
+    run("cat", "a.tar", "--join", "t.csv", "--set", "json.m:v", "-o", "out.tar")
+    assert fields()["a.json"] == f'{{"m": {expected}}}'.encode()
 
 
 def test_a_sample_without_fields(run: Run, archive: Archive) -> None:
