@@ -123,6 +123,8 @@ class RangeList:
             if key is None:  # entries without a key have the names that they had
                 return pack_ranges(named_ranges, kind, tail)
             return pack_ranges(named_ranges, kind | NAMED, with_words(words, tail))
+        if not self.fetches and type(source) is JoinedSource and (parts := _parts_that_stay(source, spans)):
+            return pack_ranges([self._range(*part) for part in parts], *self._tail(key, row))
         spans = spans or [(0, 0)]  # a sample without fields
         if stays(source) and not (self.fetches and _is_at_hand(source, spans[0][0], spans[-1][1])):
             start, stop = spans[0]
@@ -368,6 +370,13 @@ class KeptSamples:
             sample = self._ranges.sample(place)
             sample.key = sample.key or None
             yield sample
+
+
+def _parts_that_stay(source: JoinedSource, spans: Iterable[Span]) -> list[tuple[Source, int, int]]:
+    """Return the ranges of archives that spans of a sample of several are; none if they are not all in archives."""
+    parts = [part for span in spans for part in source.within(*span)]
+    found = [(piece, start, stop) for piece, start, stop in parts if isinstance(piece, Source) and stays(piece)]
+    return found if len(found) == len(parts) else []
 
 
 def _is_at_hand(source: Source, start: int, stop: int) -> bool:

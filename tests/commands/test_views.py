@@ -168,6 +168,24 @@ def test_more_ranges(run: Run, make: Callable[[], str]) -> None:
     assert run("cat", "again.parquet", "-o", "-").stdout == run("cat", "w.parquet", "-o", "-").stdout
 
 
+@each_row("command", ["sort", "sort --reverse", "shuffle --seed 1", "cat", "sort --rekey x/{key}"])
+def test_more_ranges_of_one_key(run: Run, make: Callable[[], str], archive: Archive, command: str) -> None:
+    """A sample of several archives that has one key in all of them stays a row, in any order."""
+    view = make()
+    archive([(f"a{n}.txt", b"text %d" % n) for n in range(6)], "data/c.tar")
+    run("cat", "data/c.tar", "-o", "c.parquet")
+    made = [
+        {**row, "__more__": [{"shard": "data/c.tar", "start": more["__start__"], "stop": more["__stop__"]}]}
+        for row, more in zip(rows(view)[:6], rows("c.parquet"), strict=True)
+    ]
+    name, *options = command.split()
+    run(name, write("w.parquet", made), *options, "-o", "again.parquet")
+    run(name, "w.parquet", *options, "-o", "all.tar")
+    run("cat", "again.parquet", "-o", "through.tar")
+    assert Path("through.tar").read_bytes() == Path("all.tar").read_bytes()
+    assert [len(row["__more__"]) for row in rows("again.parquet")] == [1] * 6
+
+
 @each_row("first", [0, 1, 2, 3, 5])
 def test_columns_that_some_rows_need(
     run: Run, make: Callable[[], str], first: int, monkeypatch: pytest.MonkeyPatch
