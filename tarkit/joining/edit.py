@@ -28,6 +28,9 @@ class FieldEdit:
 
     A field whose content is as before keeps its entry, with its header. A replaced one keeps its name and its place;
     new ones come last. Names match by `names.spelled`.
+
+    Attributes:
+        left_out: the policy leaves the sample out.
     """
 
     def __init__(self, sample: TarSample, policy: Policy) -> None:
@@ -36,6 +39,7 @@ class FieldEdit:
         self._lookup = FieldLookup(sample)
         self._contents: dict[bytes, bytes | None] = {}  # by names as they are in the archive; None to remove
         self._others: list[TarSample] = []
+        self.left_out = False
 
     def put(self, field: bytes, content: bytes | None) -> None:
         """Set the content of a field; None removes it."""
@@ -43,6 +47,8 @@ class FieldEdit:
 
     def members(self, field: bytes) -> dict[str, Any] | None:
         """Return the object in a field of JSON, an empty one if there is no such field; None if it has no object.
+
+        Such a field stays as it is if the policy keeps the sample; else the sample is left out.
 
         Raises:
             Problem: `bad-field`, unless the policy lets it pass.
@@ -55,7 +61,7 @@ class FieldEdit:
             if not isinstance(found, dict):
                 raise self._lookup.bad(field, "is no object, which has members")
         except Problem as problem:
-            self._policy.apply(problem)
+            self.left_out = self._policy.apply(problem) == "drop" or self.left_out
             return None
         return found
 

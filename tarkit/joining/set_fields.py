@@ -80,7 +80,7 @@ class FieldSetter:
         edit = FieldEdit(sample, self._policy)
         columns, choices = self._divided(row)
         documents = {one.field: edit.members(os.fsencode(one.field)) for one in columns if one.members}
-        if None in documents.values():
+        if edit.left_out:
             return None
         for one, content in assigned(columns, partial(_cell, row), documents.get):
             edit.put(os.fsencode(one.field), content)

@@ -408,3 +408,18 @@ def test_keys_of_other_types(run: Run, archive: Archive) -> None:
         ("true.a", b"1"),
         ("7.a", b"2"),
     ]
+
+
+@each_row(
+    ("words", "expected"),
+    [
+        (["--skip", "bad-field"], []),
+        (["--allow", "bad-field"], [("a.json", b"{"), ("a.b", b"4"), ("b.json", b"[1]"), ("b.b", b"5")]),
+    ],
+)
+def test_members_of_bad_json(words: list[str], expected: list[Any], run: Run, archive: Archive) -> None:
+    """JSON that has no members is a problem: the sample is left out, or kept with this field as it is."""
+    archive({"a.json": b"{", "b.json": b"[1]", "c.json": b"{}"}, "a.tar")
+    Path("t.csv").write_text("id,a,b\na,1,4\nb,2,5\nc,3,6\n")
+    run("cat", "a.tar", "--join", "t.csv:id", "--set", "json:{a} b", *words, "-o", "out.tar")
+    assert entries("out.tar") == [*expected, ("c.json", b'{"a": 3}'), ("c.b", b"6")]
