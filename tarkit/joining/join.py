@@ -124,13 +124,14 @@ class Join(Step):
         return self._joined(batches, joined)
 
     def _joined(self, batches: Iterator[SampleBatch], joined: Joined) -> Iterator[SampleBatch]:
-        find = joined.counts.find
+        find, words = joined.counts.find, (joined.table.name, joined.table.names)
         for sample in singly(batches):
             if sample.key is not None:
                 sample.complete()
                 if isinstance(sample.row, JoinedRow):
                     raise _joined_twice(joined.table.name)
                 number = find(sample.key, lambda sample=sample: [raw[0] for raw in sample.raw])  # type: ignore[misc]
+                sample.joined = words
                 if number is not None:
                     sample.row = JoinedRow(joined, number, sample.row)
             yield sample

@@ -32,7 +32,7 @@ class JoinOptions(Options):
         role="column",
         help="Join the rows of TABLE by key.",
         more="TABLE is csv, tsv, jsonl, Parquet or a view. COLUMN, by default __key__, has keys or file names. Other "
-        "columns are values, as in --where, before fields.",
+        "columns are values, as in --where, before fields; fields that they become, or a view adds, are not yet there.",
     )
     join_by: By = row(
         "Tables",

@@ -101,7 +101,9 @@ class JoinTable:
                 if self.column == KEY_COLUMN
                 else None
             )
-            raise MalformedRow(f"no column {show(self.column)}, there are {', '.join(map(show, names))}", hint=hint)
+            line = row.line if table_format(self.spec.word, "join") in ("jsonl", "parquet") else 1
+            words = f"no column {show(self.column)}, the columns are {', '.join(map(show, names))}"
+            raise MalformedRow(words, line, hint)
         key = _as_key(row.values[names.index(self.column)])
         if not key:
             raise MalformedRow(f"empty cell in column {show(self.column)}")
@@ -269,10 +271,8 @@ class JoinCounts:
         if not table.rows:
             return TarkitError(f"{table.name}: no sample has a row: the table has no rows")
         words = f"column {column} begins with {show(table.example)}, keys with {show(self.missing[0])}"
-        hint = (
-            None if table.spec.by == "stem" else f"{spell('join_by', 'stem')} compares names without their directories"
-        )
-        return TarkitError(f"{table.name}: no sample has a row: {words}", hint)
+        stem = f"{spell('join_by', 'stem')} compares names, and cells, without directories"
+        return TarkitError(f"{table.name}: no sample has a row: {words}", None if table.spec.by == "stem" else stem)
 
 
 def _named(count: int, names: Sequence[bytes]) -> str:

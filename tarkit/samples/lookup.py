@@ -210,6 +210,10 @@ class FieldLookup:
     def missing(self, name: str) -> Problem:
         """Return the problem of a sample without a value of this name."""
         problem = missing_field(self.sample, (os.fsencode(name),))
+        if (joined := getattr(self.sample, "joined", None)) is not None:
+            table, columns = joined
+            more = f"no row of {table}" if name in columns else f"{table} has columns {', '.join(map(show, columns))}"
+            problem = Problem(problem.name, problem.archive, problem.offset, f"{problem.detail}; {more}")
         problem.hint = "__key__ is the key" if name == "key" else None
         return problem
 

@@ -8,7 +8,7 @@ belong to the sample around them, else to the next one, at the end to the last o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise
 from operator import lt
 from typing import TYPE_CHECKING, Any, Protocol
@@ -225,12 +225,14 @@ class TarSample(SampleBatch):
         start, stop: the byte range of the sample in the source.
         more: reads one more entry of a sample whose end is not known yet; None at the end.
         row: the row of a view that the sample is of, with values; None for others.
+        joined: the table that samples were joined with, for messages: its name and columns. Only there if it was.
     """
 
-    __slots__ = ("_data", "_entries", "_named", "more", "row")
+    __slots__ = ("_data", "_entries", "_named", "joined", "more", "row")
 
     more: Callable[[], None] | None
     row: ViewRow | None
+    joined: tuple[str, Collection[str]]
     contents = ()
     places = None
     gathered = False

@@ -233,7 +233,8 @@ def entry_columns(names: tuple[str, ...]) -> list[EntryColumn]:
     for position, name in enumerate(names):
         field = name.removeprefix("@")
         if not field or "/" in field or "\0" in field:
-            raise MalformedRow(f"invalid column name {show(name)}")
+            hint = None if name else "pandas writes numbers of rows in such a column: to_csv(..., index=False) does not"
+            raise MalformedRow(f"invalid column name {show(name)}", hint=hint)
         if field in seen:
             raise MalformedRow(f"two columns for {show(field)}")
         seen.add(field)
@@ -255,7 +256,7 @@ def _with_header(rows: Iterator[Cells], columns: Sequence[str] | None, format: F
             try:
                 entry_columns(names)
             except MalformedRow as error:
-                raise MalformedRow(str(error), line) from error
+                raise MalformedRow(str(error), line, error.hint) from error
         elif len(cells) != len(names):
             raise MalformedRow(f"cells in this row: {len(cells)}, columns: {len(names)}", line)
         else:

@@ -12,6 +12,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator
+from shlex import quote
 from typing import Any, Literal, NoReturn
 
 from tarkit.errors import TarkitError, Usage, load_library, show, spell
@@ -44,7 +45,10 @@ def table_format(word: str, option: str) -> Format | Literal["parquet"]:
     name = file_label(word)
     format = FORMATS.get(os.path.splitext(name)[1].lower())
     if format is None:
-        raise Usage(f"{spell(option)} {show(name)}: unknown kind of table", f"known suffixes: {' '.join(FORMATS)}")
+        stem, tar, _ = name.partition(".tar")
+        view = f"tarkit cat {quote(name)} -o {quote(f'{stem}.view.parquet')}"
+        hint = f"a view of it is a table: {view}" if tar else f"known suffixes: {' '.join(FORMATS)}"
+        raise Usage(f"{spell(option)} {show(name)}: unknown kind of table", hint)
     return format
 
 

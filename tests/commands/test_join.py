@@ -115,7 +115,10 @@ def test_members(words: str, expected: dict[str, Any], run: Run, archive: Archiv
     [
         ("id,a\nd/a,1\nd/a,2\n", [], 1, "t.csv:3: 'd/a' occurs twice in column 'id'"),
         ("id,a\n,1\n", [], 1, "t.csv:2: empty cell in column 'id'"),
-        ("q,a\nd/a,1\n", [], 1, "t.csv:2: no column 'id', there are 'q', 'a'"),
+        ("q,a\nd/a,1\n", [], 1, "t.csv:1: no column 'id', the columns are 'q', 'a'"),
+        (",id,a\n0,d/a,1\n", [], 1, "t.csv:1: invalid column name ''\nhint: pandas writes numbers of rows in such"),
+        ("id,a\nd/a,1\n", ["--where", "b == 1"], 1, "'cls'; t.csv has columns 'id', 'a' [missing-field]"),
+        ("id,a\nd/b,1\n", ["--where", "a == 1"], 1, "'d/a' has no field 'a', it has 'jpg', 'cls'; no row of t.csv ["),
         ("id,a\nd/a\n", [], 1, "t.csv:2: cells in this row: 1, columns: 2"),
         ("id,a\n", [], 1, "t.csv: no sample has a row: the table has no rows"),
         ("id,a\nx,1\n", [], 1, "no sample has a row: column 'id' begins with 'x', keys with 'd/a'"),
@@ -139,6 +142,7 @@ def test_refused(rows: str, words: list[str], exit: int, text: str, run: Run, ar
     ("words", "text"),
     [
         (["--join", "t.xls"], "--join 't.xls': unknown kind of table"),
+        (["--join", "e.tar.gz"], "hint: a view of it is a table: tarkit cat e.tar.gz -o e.view.parquet"),
         (["--join-by", "stem"], "--join-by requires --join"),
         (["--on-duplicate", "last"], "--on-duplicate requires --join"),
         (["--join", "t.csv", "-o", "t.csv"], "t.csv is the output, and the table too"),
