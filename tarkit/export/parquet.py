@@ -154,6 +154,8 @@ def _fitted(cell: Any, kind: str) -> Any:
         return cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False)
     if kind == "float64" and isinstance(cell, int) and not isinstance(cell, bool) and _is_float(cell):
         return float(cell)
+    if kind == "int64" and isinstance(cell, float) and int(cell) != cell:  # pyarrow would cut it off
+        raise ValueError
     if kind in ("int64", "float64") and isinstance(cell, int) and (kind == "float64" or isinstance(cell, bool)):
         raise ValueError
     return cell

@@ -188,11 +188,12 @@ def test_parquet(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) ->
         ([2**53, 0.5], [2.0**53, 0.5]),
         ([1, 0.5, 2**53 + 1], "float64"),
         ([1, 2, 2**63], "int64"),
+        ([1, 2, 1.5], "int64"),
         ([0.5, 1, 10**400], "float64"),
     ],
 )
-def test_large_integers(numbers: list[Any], expected: Any, run: Run, archive: Archive, monkeypatch: Any) -> None:
-    """No integer of a Parquet file is rounded: it is text in the first rows, and an error in later ones."""
+def test_no_number_is_rounded(numbers: list[Any], expected: Any, run: Run, archive: Archive, monkeypatch: Any) -> None:
+    """No number is rounded: a large integer is text in the first rows; what does not fit later is an error."""
     pyarrow = pytest.importorskip("pyarrow.parquet")
     monkeypatch.setattr(parquet, "GROUP_ROWS", 2)
     name = archive({f"{at}.json": json.dumps({"n": number}).encode() for at, number in enumerate(numbers)})
