@@ -54,8 +54,7 @@ def test_the_join_of_the_documentation(run: Run, here: Path, tool: str, language
     """Samples are chosen by values that a table has, as the page on views says it."""
     needs(tool)
     demo_recipes.write(here)
-    run("cat", "shards/", "-o", "all.view.parquet")
-    run("tsv", "shards/", "-f", "cls json.score", "--format", "parquet", "-o", "values.parquet")
+    run("table", "shards/", "-f", "cls json.score", "-o", "values.view.parquet")
     blocks = documents.blocks((ROOT / "docs/views.md").read_text(encoding="utf-8"))
     [text] = [each.text for each in blocks if (each.section, each.language) == (SECTION, language)]
     result(f"import {tool}\n{text if tool == 'polars' else f'duckdb.sql({text!r})'}\nprint(0)")
