@@ -20,7 +20,7 @@ from tarkit.tables.reader import TableRow
 from tarkit.tables.recipe import MalformedRow
 from tarkit.tables.rows import NumberList, content_of, number_types, read_rows, table_format
 
-SAME_TAIL = 1000  # rows with one last part of the cell that are looked at, where the first or last of them counts
+SAME_TAIL = 1000  # rows whose cells may have one last part in common, for a sample that no other cell matches
 NAMED = 100_000  # keys without a row, and rows without a sample, that the report lists
 
 
@@ -116,8 +116,8 @@ class JoinTable:
     def find(self, key: bytes, names: Callable[[], Iterable[bytes]]) -> tuple[int, list[int]] | None:
         """Return the number of the row of a sample, from 1, and those of other rows that match; None without a row.
 
-        A cell that is the key or the name of an entry goes before one that is the last part of either, and that before
-        one whose last part is.
+        A cell that is the key or the name of an entry goes before one that is the last part of either; then come a path
+        that ends with the key or the name, and one whose last part is that of either.
 
         Args:
             key: its key.
@@ -137,13 +137,22 @@ class JoinTable:
         known = self._records.numbers([*exact, *stems])
         best = {known[name] for name in exact if name in known} or {known[name] for name in stems if name in known}
         if not best and stems:
-            best = {*self._records.numbers_by_tail(stems, 2 if self.spec.on_duplicate == "error" else SAME_TAIL)}
+            best = self._by_tail(exact, stems)
         if not best:
             return None
         if len(best) > 1 and self.spec.on_duplicate == "error":
             raise self._two_rows(key, *sorted(best)[:2])
         number = max(best) if self.spec.on_duplicate == "last" else min(best)
         return number, [other for other in {*best, *known.values()} if other != number]
+
+    def _by_tail(self, names: Sequence[bytes], stems: Sequence[bytes]) -> set[int]:
+        """Return the numbers of rows whose cells are paths that match, with a whole name at the end if possible."""
+        rows = self._records.with_tail(stems, SAME_TAIL + 1)
+        if len(rows) > SAME_TAIL:
+            words = f"{SAME_TAIL} cells and more have the last part of {show(names[0])}, such as {show(rows[0][1])}"
+            raise TarkitError(f"{self.name}: {words}", "a column with the keys themselves can be joined")
+        ends = tuple(b"/" + name.removeprefix(b"./") for name in names)
+        return {number for number, cell in rows if cell.endswith(ends)} or {number for number, _ in rows}
 
     def _two_rows(self, key: bytes, first: int, second: int) -> TarkitError:
         (one, line), (other, later) = (

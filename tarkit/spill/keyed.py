@@ -52,7 +52,6 @@ class KeyedRecords:
         self._directory = tmpdir or FALLBACK
         self._refuses = on_repeated == "error"
         self._tails: list[tuple[bytes, int]] = []
-        self._tail_order = "DESC" if on_repeated == "last" else "ASC"
         self._has_tails = False
         self._insert = f"INSERT OR {'REPLACE' if on_repeated == 'last' else 'IGNORE'} INTO records VALUES (?, ?, ?)"
         self._pending: list[tuple[int, bytes, bytes]] = []
@@ -113,15 +112,15 @@ class KeyedRecords:
         """Return the numbers of the keys that are there."""
         return dict(self._do(f"SELECT key, number FROM records WHERE key IN ({_marks(keys)})", keys))
 
-    def numbers_by_tail(self, tails: Sequence[bytes], limit: int) -> list[int]:
-        """Return the numbers of records with one of some tails: the first `limit`, or the last if those stay."""
+    def with_tail(self, tails: Sequence[bytes], limit: int) -> list[tuple[int, bytes]]:
+        """Return number and key of the first `limit` records that have one of some tails."""
         if not self._has_tails:
             return []
         question = (
-            f"SELECT DISTINCT number FROM tails JOIN records USING (number) WHERE tail IN ({_marks(tails)}) "
-            f"ORDER BY number {self._tail_order} LIMIT {limit}"
+            f"SELECT DISTINCT number, key FROM tails JOIN records USING (number) WHERE tail IN ({_marks(tails)}) "
+            f"ORDER BY number LIMIT {limit}"
         )
-        return [number for (number,) in self._do(question, tails)]
+        return list(self._do(question, tails))
 
     def record(self, number: int) -> bytes:
         """Return the record with a number."""

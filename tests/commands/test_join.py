@@ -201,6 +201,18 @@ def test_paths_by_stem(run: Run, archive: Archive) -> None:
     ran = run("cat", "a.tar", "--join", "t.csv:file", "--join-by", "stem", "-o", "out.tar")
     assert [data for name, data in entries("out.tar") if name.endswith("txt")] == [b"1", b"2", b"4"]
     assert "rows without a sample: 1 ('old/c')" in ran.stderr
+    archive([(f"{above}/3.jpg", b"x") for above in ("cat", "dog", "cow")], "b.tar")
+    Path("t.csv").write_text("file,v.txt\n/data/dog/3.jpg,dog\n./cat/3.jpg,cat\n")
+    words = ["cat", "b.tar", "--join", "t.csv:file", "--join-by", "stem", "-o", "out.tar"]
+    assert "t.csv:3: './cat/3.jpg' is a second row of the sample 'cow/3'" in run(*words, exit=1).stderr
+    archive([(f"{above}/3.jpg", b"x") for above in ("cat", "dog")], "b.tar")
+    run(*words)
+    assert [(name, data) for name, data in entries("out.tar") if name.endswith("txt")] == [
+        ("cat/3.v.txt", b"cat"),
+        ("dog/3.v.txt", b"dog"),
+    ]
+    Path("t.csv").write_text("file,v.txt\n" + "".join(f"{number}/3.jpg,x\n" for number in range(1001)))
+    assert "1000 cells and more have the last part of 'cat/3', such as '0/3.jpg'" in run(*words, exit=1).stderr
 
 
 def test_names_and_stems(run: Run, archive: Archive) -> None:
