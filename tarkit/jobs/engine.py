@@ -44,6 +44,7 @@ class JobSummary:
         unknown: how many jobs that a journal has as done were not left out, since something cannot be compared.
         halted: whether jobs were left because one failed.
         samples, bytes: the output of the jobs that succeeded, as far as they report it.
+        joined: of all jobs with a table of `--join`, how many samples have a row of it; None without such jobs.
         failures: the first of the failures.
         seconds: how long it took.
     """
@@ -57,6 +58,7 @@ class JobSummary:
     halted: bool = False
     samples: int = 0
     bytes: int = 0
+    joined: int | None = None
     failures: list[JobFailure] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -210,6 +212,8 @@ class _JobLoop:
             summary.done += 1
             summary.samples += outcome.samples or 0
             summary.bytes += outcome.bytes or 0
+            if outcome.joined is not None:
+                summary.joined = (summary.joined or 0) + outcome.joined
         elif outcome.attempt <= self.retries and not summary.halted:
             summary.retried += 1
             self._submit(job, outcome.attempt + 1)

@@ -87,6 +87,7 @@ class JobOutcome:
         status: 0 if it succeeded; of a signal its negative number.
         seconds: how long it took.
         samples, bytes: the size of its output, if the last step is a command of tarkit, which reports it.
+        joined: how many of its samples have a row of the table of `--join`; None without one, or without samples.
         attempt: its number, from 1.
         host: the machine.
         start: when it began, in UTC.
@@ -99,6 +100,7 @@ class JobOutcome:
     samples: int | None = None
     bytes: int | None = None
     attempt: int = 1
+    joined: int | None = field(default=None, kw_only=True)
     host: str = field(default_factory=lambda: os.uname().nodename)
     start: str = ""
     tail: str = ""

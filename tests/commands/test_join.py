@@ -215,6 +215,21 @@ def test_paths_by_stem(run: Run, archive: Archive) -> None:
     assert "1000 cells and more have the last part of 'cat/3', such as '0/3.jpg'" in run(*words, exit=1).stderr
 
 
+def test_an_output_for_each_input(run: Run, archive: Archive) -> None:
+    """A table of a few corrections leaves other shards as they are; it is an error if no shard has a row."""
+    for name in "ab":
+        archive([(f"{name}.jpg", b"x"), (f"{name}.cls", b"1")], f"{name}.tar")
+    words = ["cat", "a.tar", "b.tar", "--join", "t.csv", "--set", "cls", "-o", "out-{stem}.tar"]
+    Path("t.csv").write_text("__key__,cls\nb,2\n")
+    ran = run(*words)
+    assert fields("out-b.tar")["b.cls"] == b"2"
+    assert Path("out-a.tar").read_bytes() == Path("a.tar").read_bytes()
+    assert "t.csv: samples with a row: 0, without: 1 ('a'); rows without a sample: 1 ('b')" in ran.stderr
+    Path("t.csv").write_text("__key__,cls\nx/b,2\n")
+    run(*words, "--shard-index", "0/2")
+    assert "--join: no sample of 2 jobs has a row of the table" in run(*words, exit=1).stderr
+
+
 def test_names_and_stems(run: Run, archive: Archive) -> None:
     """A row is found by the key, by the name of a file, and with --join-by stem by the last part of either."""
     archive([(f"{above}/{name}.jpg", b"x") for above in "pq" for name in "01"], "a.tar")
