@@ -134,8 +134,13 @@ class JoinTable:
             self._latest = found[0], self._loaded(found[1])
             return found[0], []
         stems = [name[name.rfind(b"/") + 1 :] for name in exact] if self.spec.by == "stem" else []
-        known = self._records.numbers([*exact, *stems])
-        best = {known[name] for name in exact if name in known} or {known[name] for name in stems if name in known}
+        known = self._records.find_all([*exact, *stems])
+        if len(known) == 1:
+            [(number, record)] = known.values()
+            self._latest = number, self._loaded(record)
+            return number, []
+        best = {known[name][0] for name in exact if name in known}
+        best = best or {known[name][0] for name in stems if name in known}
         if not best and stems:
             best = self._by_tail(exact, stems)
         if not best:
@@ -143,7 +148,7 @@ class JoinTable:
         if len(best) > 1 and self.spec.on_duplicate == "error":
             raise self._two_rows(key, *sorted(best)[:2])
         number = max(best) if self.spec.on_duplicate == "last" else min(best)
-        return number, [other for other in {*best, *known.values()} if other != number]
+        return number, [other for other in best.union(other for other, _ in known.values()) if other != number]
 
     def _by_tail(self, names: Sequence[bytes], stems: Sequence[bytes]) -> set[int]:
         """Return the numbers of rows whose cells are paths that match, with a whole name at the end if possible."""

@@ -108,9 +108,10 @@ class KeyedRecords:
         row = self._do("SELECT number, record FROM records WHERE key = ?", (key,)).fetchone()
         return None if row is None else (row[0], row[1])
 
-    def numbers(self, keys: Sequence[bytes]) -> dict[bytes, int]:
-        """Return the numbers of the keys that are there."""
-        return dict(self._do(f"SELECT key, number FROM records WHERE key IN ({_marks(keys)})", keys))
+    def find_all(self, keys: Sequence[bytes]) -> dict[bytes, tuple[int, bytes]]:
+        """Return number and record of each of some keys that is there."""
+        question = f"SELECT key, number, record FROM records WHERE key IN ({_marks(keys)})"
+        return {key: (number, record) for key, number, record in self._do(question, keys)}
 
     def with_tail(self, tails: Sequence[bytes], limit: int) -> list[tuple[int, bytes]]:
         """Return number and key of the first `limit` records that have one of some tails."""

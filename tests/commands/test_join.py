@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -192,6 +193,41 @@ def test_two_rows_of_a_sample(
         left = "1 ('d/q')" if "d/q" in rows else "0"
         counted = "1 row left out" if repeated == 1 else f"{repeated} rows left out"
         assert f"rows without a sample: {left}; {counted}, since another has the same key or sample" in ran.stderr
+
+
+def _rows_of(cells: list[str], key: str, names: list[str], by_stem: bool) -> list[int]:
+    """Return the numbers of the rows that match a sample best."""
+    exact = [key, *names]
+    stems = [name.rpartition("/")[2] for name in exact] if by_stem else []
+    for matches in (
+        lambda cell: cell in exact,
+        lambda cell: cell in stems,
+        lambda cell: by_stem and any(cell.endswith(f"/{name}") for name in exact),
+        lambda cell: cell.rpartition("/")[2] in stems,
+    ):
+        if found := [number for number, cell in enumerate(cells) if matches(cell)]:
+            return found
+    return []
+
+
+def test_rows_against_a_model(run: Run, archive: Archive) -> None:
+    """Any cells find the rows that a list finds, or are an error where two match equally well."""
+    draw = Random(5)
+    for _ in range(60):
+        keys = draw.sample([f"{above}{name}" for above in ("", "p/", "q/") for name in "01"], 3)
+        samples = {key: [f"{key}.{field}" for field in draw.sample(["jpg", "cls"], draw.randint(1, 2))] for key in keys}
+        tails = [f"{name}{end}" for name in "012" for end in ("", ".jpg", ".cls")]
+        cells = draw.sample([f"{above}{tail}" for above in ("", "p/", "q/", "/x/p/", "./") for tail in tails], 5)
+        archive([(name, b"0") for names in samples.values() for name in names], "a.tar")
+        Path("t.csv").write_text("f,n.txt\n" + "".join(f"{cell},{number}\n" for number, cell in enumerate(cells)))
+        by, how = draw.choice(["key", "stem"]), draw.choice(["error", "first", "last"])
+        found = {key: _rows_of(cells, key, names, by == "stem") for key, names in samples.items()}
+        fails = not any(found.values()) or (how == "error" and max(map(len, found.values())) > 1)
+        words = ["cat", "a.tar", "--join", "t.csv:f", "--join-by", by, "--on-duplicate", how, "-o", "out.tar"]
+        run(*words, exit=int(fails))
+        if not fails:
+            expected = {f"{key}.n.txt": b"%d" % rows[-(how == "last")] for key, rows in found.items() if rows}
+            assert {name: data for name, data in fields().items() if name.endswith("txt")} == expected, (cells, samples)
 
 
 def test_paths_by_stem(run: Run, archive: Archive) -> None:

@@ -34,10 +34,10 @@ def test_records(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert dict(records.numbered_keys()) == {number: key for key, (number, _) in expected.items()}
     for key, (number, record) in expected.items():
         assert records.find(key) == (number, record)
-        assert records.numbers([b"no such key", key]) == {key: number}
+        assert records.find_all([b"no such key", key]) == {key: (number, record)}
         assert records.record(number) == record
     assert records.find(b"no such key") is None
-    assert records.numbers([b"no such key", b"none"]) == {}
+    assert records.find_all([b"no such key", b"none"]) == {}
     for tail in b"\1", b"\2", b"\3":
         found = sorted((number, key) for key, (number, _) in expected.items() if key[-1:] == tail)
         assert records.with_tail([tail], 3) == found[:3]
