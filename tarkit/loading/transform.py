@@ -65,9 +65,8 @@ class Transform:
 def seeded(seed: int) -> Iterator[None]:
     """Seed the random numbers of Python, numpy and torch with 64 bits; afterwards the former ones go on."""
     state = random.getstate()
-    numpy, torch = sys.modules.get("numpy.random"), sys.modules.get("torch")
-    if numpy is None and "numpy" in sys.modules:  # which numpy imports when it is used
-        import numpy.random as numpy
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    numpy = None if numpy is None else numpy.random  # which numpy imports when it is used
     bits = None if numpy is None else numpy.get_bit_generator()
     generator = None if torch is None else torch.default_generator
     words = None if generator is None else generator.get_state()
