@@ -17,6 +17,7 @@ from tarkit.pipeline.view_rows import MORE, SHARD, START, STOP
 from tarkit.query.parse import NESTED, Query, as_error, missing_columns, parse_query, without_asked
 from tarkit.query.samples import AskedColumn, usual_columns, write_samples
 from tarkit.sizes import plural
+from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import Location, expand_inputs, is_view
 from tarkit.threads import mark_native_threads
 
@@ -38,7 +39,7 @@ class QueryTable:
         takes_more: whether it has samples, of which other values may be asked for.
     """
 
-    def __init__(self, name: str, connection: Any) -> None:
+    def __init__(self, name: str, connection: Any, storage: StoreOptions | None) -> None:
         self.name = name
         self.asked: dict[Words, None] = {}
         self._base = ""  # a query for the columns that it has without being asked
@@ -54,7 +55,7 @@ class QueryTable:
                 form = f"{'read_csv' if suffix.endswith('.csv') else 'read_json_auto'}({_text(name)})"
             self._base = f"SELECT * FROM {form}"
         else:
-            self.locations = expand_inputs([name])
+            self.locations = expand_inputs([name], options=storage)
             self._is_parquet = all(map(is_view, self.locations))
             if self._is_parquet:
                 self._base = " UNION ALL BY NAME ".join(map(self._of_parquet, self.locations))
@@ -179,7 +180,7 @@ class Engine:
         TarkitError: the query is invalid, or a table is not there.
     """
 
-    def __init__(self, text: str, run: Run, tmpdir: str) -> None:
+    def __init__(self, text: str, run: Run, tmpdir: str, storage: StoreOptions | None = None) -> None:
         self._duckdb = load_library("duckdb", "SQL", "DuckDB", "sql")
         mark_native_threads()
         self._run, self._tmpdir = run, tmpdir
@@ -189,7 +190,7 @@ class Engine:
         self._connection.execute("SET python_enable_replacements = false")
         with self.errors():
             self._query: Query = parse_query(self._connection, text)
-            self._tables = {name: QueryTable(name, self._connection) for name in self._query.tables}
+            self._tables = {name: QueryTable(name, self._connection, storage) for name in self._query.tables}
         self.locations = [location for table in self._tables.values() for location in table.locations]
 
     @contextmanager

@@ -24,6 +24,7 @@ from tarkit.query.engine import Engine
 from tarkit.samples.values import Name
 from tarkit.sizes import plural
 from tarkit.stores.schemes import scheme_of
+from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.tempfile import temporary_directory
 from tarkit.tables.parquet import PyarrowFile, load_pyarrow, plain_values
 
@@ -70,7 +71,7 @@ def sql(
         format: by default that of the suffix, else tsv.
         header: whether tsv and csv begin with the names of the columns.
         allow, skip, on_problem, tmpdir: as for `tarkit.open`.
-        storage_options: how the URL of the output is reached.
+        storage_options: how URLs are reached, as for `tarkit.open`.
 
     Returns:
         A table of pyarrow; with an output the number of rows.
@@ -84,32 +85,32 @@ def sql(
     """
     given = locals()
     problems, options = ProblemOptions.of(given), SqlOptions.of(given)
-    run = problems.new_run(on_problem, tmpdir)
+    run, storage = problems.new_run(on_problem, tmpdir), parse_options(storage_options)
     if output is None:
-        with _engine(query, run, None) as engine, engine.errors():
+        with _engine(query, run, None, storage) as engine, engine.errors():
             return engine.result().to_arrow_table()
-    write_query(query, Output.text_from_argument(output, storage_options), run, options)
+    write_query(query, Output.text_from_argument(output, storage_options), run, options, storage)
     return run.facts["rows"]
 
 
 @contextmanager
-def _engine(query: str, run: Run, directory: str | None) -> Iterator[Engine]:
+def _engine(query: str, run: Run, directory: str | None, storage: StoreOptions | None) -> Iterator[Engine]:
     with temporary_directory(run.scratch(directory)) as tmpdir:
-        engine = Engine(query, run, tmpdir)
+        engine = Engine(query, run, tmpdir, storage)
         try:
             yield engine
         finally:
             engine.close()
 
 
-def write_query(query: str, output: Output, run: Run, options: SqlOptions) -> None:
+def write_query(query: str, output: Output, run: Run, options: SqlOptions, storage: StoreOptions | None = None) -> None:
     """Run a query and write its result. A result with the columns of a view is one, if the output is Parquet."""
     format = TableOptions(format=options.format).format_of(output)
     shown = output.is_terminal and options.format is None
     if format == "parquet":
         output.refuse_terminal("Parquet")
     run.facts["rows"] = 0
-    with _engine(query, run, output.directory) as engine:
+    with _engine(query, run, output.directory, storage) as engine:
         run.refuse(engine.locations)
         result = engine.result()
         if twice := {name for name in result.columns if result.columns.count(name) > 1}:

@@ -779,7 +779,7 @@ def test_join(kind: str, run: Run, here: Path) -> None:
     ("table", "text"),
     [
         ("k,a\nc/1,x\nc/1,y\n", "table.csv:3: 'c/1' occurs twice in column 'k'"),
-        ("q,a\nc/1,x\n", "table.csv:2: no column 'k', there are 'q', 'a'"),
+        ("q,a\nc/1,x\n", "table.csv:1: no column 'k', the columns are 'q', 'a'"),
         ("k,a\n,x\n", "table.csv:2: empty cell in column 'k'"),
         ("k,a\nc/1\n", "table.csv:2: cells in this row: 1, columns: 2"),
         ("k,@a\nc/1,http://x/y\n", "table.csv:2:"),
@@ -801,7 +801,7 @@ def test_join_by_base_names(run: Run, here: Path) -> None:
     Path("none.csv").write_text("file,text\n1.jpg,one\n")
     words = ("shard", root, "-c", "9", "-o", "x-%d.tar", "--force", "--join")
     what = "tarkit: none.csv: no sample has a row: column 'file' begins with '1.jpg', keys with 'cat/1'"
-    ways = "--join-by stem compares names without their directories"
+    ways = "--join-by stem compares names, and cells, without directories"
     assert run(*words, "none.csv:file", exit=1).lines == [what, f"hint: {ways}"]
     assert run(*words, "none.csv:text", "--key", "base", exit=1).lines == [
         "tarkit: none.csv: no sample has a row: column 'text' begins with 'one', keys with '1'"

@@ -92,6 +92,9 @@ def read(pattern: str) -> None:
     assert data.get("1").key == "1"
     assert len(list(tarkit.loader(pattern, **HOW))) == len(list(tarkit.Loader(pattern, **HOW)))
     tarkit.stats(pattern, by="cls", classes=classes, world=2, **HOW).write_html(f"{BUCKET}/stats.html", **HOW)
+    if importlib.util.find_spec("duckdb") is not None:
+        tarkit.sql(f"select count(*) from '{pattern}'", f"{BUCKET}/sql.tsv", **HOW)
+    done("sql")
     described = put("f/mix.json", json.dumps({"sources": [{"shards": f"{BUCKET}/in/*.tar"}, {"shards": "b.tar"}]}))
     with tarkit.TarWriter("b.tar") as out:
         out.write("x", {"txt": "x", "cls": 0})
