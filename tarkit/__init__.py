@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tarkit.pipeline.sample import DecodedSample as DecodedSample
     from tarkit.pipeline.sample import Sample as Sample
     from tarkit.proc.step import WorkOptions as WorkOptions
+    from tarkit.query.sql import sql as sql
     from tarkit.samples.items import EntryName as EntryName
     from tarkit.shards.from_values import ShardWriter as ShardWriter
     from tarkit.shards.from_values import TarWriter as TarWriter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import signal
 from pathlib import Path
@@ -87,3 +88,13 @@ def test_nothing_is_printed(archive: Archive, capfd: pytest.CaptureFixture[str])
 
     assert capfd.readouterr() == ("", "")
     assert {number: signal.getsignal(number) for number in signal.valid_signals()} == handlers
+
+
+def test_types_know_all_names() -> None:
+    """Each name that is loaded when it is used is imported for type checkers too, from the same module."""
+    tree = ast.parse(Path(tarkit.__file__).read_text())
+    [block] = [node for node in tree.body if isinstance(node, ast.If)]
+    imported = {
+        name.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for name in node.names
+    }
+    assert imported == tarkit._MODULES
