@@ -582,8 +582,9 @@ class Chain:
         }
         for row in table.values():
             row |= {name: draw.randrange(100) for name in ("json.n", "score") if name in row}
-            if row.get("cls") is not None:
-                row["cls"] = draw.randrange(100)  # other texts are refused
+            for name in row:
+                if name.rpartition(".")[2] == "cls" and row[name] is not None:
+                    row[name] = draw.randrange(100)  # other texts are refused
         kinds = ["csv", "tsv", "jsonl"]
         if not self.processes and all("\udcff" not in key for key in keys):  # pyarrow has threads, no process is copied
             kinds.append("parquet")

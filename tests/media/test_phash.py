@@ -69,7 +69,13 @@ def test_alike() -> None:
 
 
 @each_row(
-    ("format", "mode"), [(name, mode) for name in ("PNG", "TIFF", "PPM") for mode in MODES[name] if mode != "LAB"]
+    ("format", "mode"),
+    [
+        (name, mode)
+        for name in ("PNG", "TIFF", "PPM")
+        for mode in MODES[name]
+        if mode != "LAB" and (name, mode) != ("TIFF", "YCbCr")  # which Pillow 12.3 writes and does not read
+    ],
 )
 def test_modes(format: str, mode: str) -> None:
     """A picture has the same hash in any mode, also in those of more than 8 bits; black and white is near."""
