@@ -215,7 +215,7 @@ class EpochReader:
                 self._turns.append(self._open(shard, Position(number, skip=not self._settings.full), run))
             self._begun = True
             yield from self._items(run)
-        except Exception:
+        except BaseException:  # of GeneratorExit nothing is being made
             if self._making is not None and (not self._taken or self._taken[-1] is not self._making):
                 self._taken.append(self._making)
             raise

@@ -121,7 +121,6 @@ _ELSEWHERE = {
     "filters": "all stages are names of tarkit.wds",
     "tariterators": "tarfile_to_samples reads shards",
     "cache": "cache_dir= keeps objects of stores",
-    "utils": "the functions of webdataset.utils are its own",
     "lmdb_cached": "cache_dir= keeps objects of stores",
     "gopen": "tarkit.open reads all URLs",
     "gopen_schemes": "tarkit.open reads all URLs; pipe:COMMAND is any command",
@@ -138,5 +137,5 @@ _ELSEWHERE = {
 
 def __getattr__(name: str) -> Any:
     """Raise AttributeError, which names another way where webdataset has such a name."""
-    way = f": {_ELSEWHERE.get(name, 'it runs what pipelines of webdataset are made of, and tarkit has other ways')}"
+    way = f": {_ELSEWHERE.get(name, 'its names are those of pipelines, stages, lists of shards and writers')}"
     raise AttributeError(f"module 'tarkit.wds' has no attribute {name!r}{way}", name=name)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tarkit.errors import Usage
 from tarkit.media.coding import KINDS
 from tarkit.media.decoder import OTHERS, DecodeRule, FieldDecoder
-from tarkit.wds.stages import FUNCTIONS, Handler, Samples, _stage, reraise_exception
+from tarkit.wds.stages import FUNCTIONS, Handler, Samples, reraise_exception, stage
 
 FieldHandler = Callable[[str, Any], Any]
 """A function of `.name` of a field and its bytes; it returns a value, a `Continue`, or None to leave it to the next."""
@@ -103,7 +103,7 @@ class SampleDecoder:
         return None if value is data else value
 
 
-@_stage
+@stage
 def decode(
     samples: Samples, *args: FieldHandler | str, handler: Handler = reraise_exception, **options: Any
 ) -> Samples:

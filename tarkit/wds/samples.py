@@ -9,7 +9,7 @@ from tarkit.dataset import open as open_dataset
 from tarkit.errors import TarkitError, show
 from tarkit.streams.location import expand_inputs
 from tarkit.wds.shardlists import Shard
-from tarkit.wds.stages import Handler, _stage, reraise_exception
+from tarkit.wds.stages import Handler, reraise_exception, stage
 
 Sample = dict[str, Any]
 
@@ -17,7 +17,7 @@ TWICE = ("scattered-sample", "repeated-key")
 """Problems that webdataset does not see: a key that comes back is another sample."""
 
 
-@_stage
+@stage
 def tarfile_to_samples(
     shards: Iterable[Shard],
     handler: Handler = reraise_exception,

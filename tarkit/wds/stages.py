@@ -59,7 +59,8 @@ def pipelinefilter(function: Callable[..., Iterable[Any]]) -> Callable[..., Stag
     return make
 
 
-def _stage(function: Callable[..., Iterable[Any]]) -> Callable[..., Stage]:
+def stage(function: Callable[..., Iterable[Any]]) -> Callable[..., Stage]:
+    """Return what makes a stage of a function of tarkit, which a pipeline finds by its name in another process too."""
     FUNCTIONS[function.__name__] = function
 
     @wraps(function)
@@ -102,7 +103,7 @@ def getfirst(
 # ---- Order and number
 
 
-@_stage
+@stage
 def shuffle(
     samples: Samples,
     bufsize: int = 1000,
@@ -117,19 +118,19 @@ def shuffle(
     return ShuffleBuffer(bufsize, initial, rng or random.Random(seed)).shuffle(samples)
 
 
-@_stage
+@stage
 def slice(samples: Samples, *args: int | None) -> Samples:
     """Take samples by number, as `itertools.islice` does."""
     return itertools.islice(samples, *args)
 
 
-@_stage
+@stage
 def select(samples: Samples, predicate: Callable[[Any], Any]) -> Samples:
     """Take samples for which a function returns true."""
     return filter(predicate, samples)
 
 
-@_stage
+@stage
 def rsample(samples: Samples, p: float = 0.5) -> Samples:
     """Take each sample with probability p."""
     return (sample for sample in samples if random.random() < p)
@@ -138,7 +139,7 @@ def rsample(samples: Samples, p: float = 0.5) -> Samples:
 # ---- Fields
 
 
-@_stage
+@stage
 def map(samples: Samples, f: Callable[[Any], Any], handler: Handler = reraise_exception) -> Samples:
     """Call a function with each sample; None leaves it out. A dict that is made of a dict keeps the key."""
 
@@ -151,7 +152,7 @@ def map(samples: Samples, f: Callable[[Any], Any], handler: Handler = reraise_ex
     return _each(samples, mapped, handler)
 
 
-@_stage
+@stage
 def map_dict(samples: Samples, handler: Handler = reraise_exception, **functions: Callable[[Any], Any]) -> Samples:
     """Replace values of fields by what functions make of them."""
 
@@ -163,7 +164,7 @@ def map_dict(samples: Samples, handler: Handler = reraise_exception, **functions
     return _each(samples, mapped, handler)
 
 
-@_stage
+@stage
 def map_tuple(samples: Samples, *args: Callable[[Any], Any] | None, handler: Handler = reraise_exception) -> Samples:
     """Replace the values of tuples by what functions make of them, in order; None keeps a value."""
 
@@ -174,7 +175,7 @@ def map_tuple(samples: Samples, *args: Callable[[Any], Any] | None, handler: Han
     return _each(samples, mapped, handler)
 
 
-@_stage
+@stage
 def to_tuple(
     samples: Samples,
     *args: str,
@@ -195,7 +196,7 @@ def to_tuple(
     return _each(samples, picked, handler)
 
 
-@_stage
+@stage
 def rename(samples: Samples, handler: Handler = reraise_exception, keep: bool = True, **names: Any) -> Samples:
     """Rename fields: the new name, and the old ones with `;` between them. Without `keep` other fields are dropped."""
     choices = {new: old.split(";") if isinstance(old, str) else old for new, old in names.items()}
@@ -208,7 +209,7 @@ def rename(samples: Samples, handler: Handler = reraise_exception, keep: bool = 
     return _each(samples, renamed, handler)
 
 
-@_stage
+@stage
 def rename_keys(
     samples: Samples,
     *args: tuple[str, str],
@@ -238,7 +239,7 @@ def rename_keys(
         yield renamed
 
 
-@_stage
+@stage
 def extract_keys(
     samples: Samples, *args: str, duplicate_is_error: bool = True, ignore_missing: bool = False
 ) -> Samples:
@@ -257,7 +258,7 @@ def extract_keys(
         yield tuple(values)
 
 
-@_stage
+@stage
 def associate(samples: Samples, associator: Any) -> Samples:
     """Add the fields that a dict, or a function of the key, has for a sample."""
     for sample in samples:
@@ -301,7 +302,7 @@ def default_collation_fn(samples: list[Any], combine_tensors: bool = True, combi
     return batch if isinstance(samples[0], dict) else tuple(batch.values())
 
 
-@_stage
+@stage
 def batched(
     samples: Samples,
     batchsize: int = 20,
@@ -314,13 +315,13 @@ def batched(
             yield batch if collation_fn is None else collation_fn(batch)
 
 
-@_stage
+@stage
 def listed(samples: Samples, batchsize: int, partial: bool = True) -> Samples:
     """Make lists of samples."""
     return FUNCTIONS["batched"](samples, batchsize, None, partial)  # type: ignore[return-value]
 
 
-@_stage
+@stage
 def unbatched(samples: Samples) -> Samples:
     """Take batches of tuples or dicts apart."""
     for batch in samples:
@@ -331,7 +332,7 @@ def unbatched(samples: Samples) -> Samples:
             yield from zip(*batch, strict=True)
 
 
-@_stage
+@stage
 def unlisted(samples: Samples) -> Samples:
     """Take lists of samples apart."""
     return itertools.chain.from_iterable(samples)
@@ -340,7 +341,7 @@ def unlisted(samples: Samples) -> Samples:
 # ---- To look at samples
 
 
-@_stage
+@stage
 def info(
     samples: Samples,
     fmt: str | None = None,

@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -140,28 +140,30 @@ def test_random_numbers_of_the_first_sample() -> None:
     subprocess.run([sys.executable, "-c", FIRST], check=True)
 
 
-def test_an_exception() -> None:
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
+def test_an_exception(kind: type[BaseException]) -> None:
     """It names the sample, and the sample comes again."""
 
     def fails(sample: dict[str, Any]) -> Iterator[str]:
+        if sample["cls"] == 2 and broken == "at once":
+            raise kind("no")
         yield sample["__key__"]
         if sample["cls"] == 2 and broken:
-            raise ValueError("no")
+            raise kind("no")
         yield sample["__key__"].upper()
 
-    broken = True
     options: dict[str, Any] = {"decode": True, "shuffle_shards": False, "transform": fails}
     whole = [key for number in range(4) for key in [f"0/{number}"] * 2]
-    for batch in (None, 3):
-        broken = True
+    for batch, broken in product((None, 3), ("at once", "later")):
         data = tarkit.loader("s-0.tar", batch=batch, **options)
         given: list[Any] = []
-        with pytest.raises(ValueError, match="no") as caught:
+        with pytest.raises(kind, match="no") as caught:
             given.extend(data)
-        assert caught.value.__notes__ == ["tarkit: in the transform of '0/2' in s-0.tar"]
+        notes = ["tarkit: in the transform of '0/2' in s-0.tar"] if kind is ValueError else []
+        assert getattr(caught.value, "__notes__", []) == notes
         again = tarkit.loader("s-0.tar", batch=batch, **options)
         again.load_state_dict(data.state_dict())
-        broken = False
+        broken = ""
         given.extend(again)
         assert (given if batch is None else [key for part in given for key in part]) == whole
 
