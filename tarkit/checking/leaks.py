@@ -17,10 +17,8 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from tarkit.checking.findings import Finding, FindingPolicy, OtherSample, ShardReport
-from tarkit.checking.near import load_numpy, near_pairs
 from tarkit.checking.shard import BATCH, CheckedSample, Item
 from tarkit.errors import MissingLibrary, Problem, TarkitError, Usage, show, spell
-from tarkit.media import phash
 from tarkit.pipeline.chain import Archives
 from tarkit.pipeline.run import Run
 from tarkit.samples.lookup import FieldLookup
@@ -54,8 +52,12 @@ class Compared(NamedTuple):
     def load(self) -> None:
         """Import the libraries that it needs. Raises MissingLibrary."""
         if self.name.startswith("phash."):
+            from tarkit.media import phash
+
             phash.load()
         if self.distance:
+            from tarkit.checking.near import load_numpy
+
             load_numpy()
 
 
@@ -258,6 +260,8 @@ class Leaks:
         Returns:
             The rank of each group in the order of their first samples; by rank the hashes, and the sets that have each.
         """
+        from tarkit.checking.near import load_numpy
+
         numpy = load_numpy()
         hashes, firsts, sides = array("Q"), array("I"), bytearray()
         for value, places in self._values.groups():
@@ -278,6 +282,8 @@ class Leaks:
 
         With `within` these are earlier ones, else those of the second set for those of the first.
         """
+        from tarkit.checking.near import load_numpy, near_pairs
+
         numpy = load_numpy()
         best = numpy.full(len(hashes), _NONE, numpy.uint64)
         for one, other, bits in near_pairs(hashes, self.compared.distance):

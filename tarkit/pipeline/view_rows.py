@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
-from urllib.parse import unquote
 
 from tarkit.errors import TarkitError, Unsupported, Usage, printable, show
 from tarkit.pipeline.origins import is_object
@@ -182,6 +181,8 @@ def locate_archive(view: Location, shard: str) -> tuple[Location, bool]:
 
 def _is_below(url: str, base: str) -> bool:
     """Return whether a URL begins with another one, and whether no step of it goes up, however it is decoded."""
+    from urllib.parse import unquote  # slow to import, and for views at URLs alone
+
     path = re.split("[?#]", url, maxsplit=1)[0]
     if not path.startswith(base):
         return False

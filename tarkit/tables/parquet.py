@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import TarkitError, load_library
 from tarkit.streams.source import Source
 from tarkit.threads import mark_native_threads
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 
 def load_pyarrow(purpose: str) -> tuple[Any, Any]:
@@ -134,7 +137,7 @@ def _is_list(types: Any, kind: Any) -> bool:
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode()
-    if isinstance(value, Decimal):
+    if (decimal := sys.modules.get("decimal")) is not None and isinstance(value, decimal.Decimal):
         return _number(value)
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
@@ -147,6 +150,6 @@ def _number(value: Decimal) -> int | float:
     if value == 0 or value.as_tuple().exponent >= 0:  # type: ignore[operator]
         return int(value)
     number = float(value)
-    if Decimal(repr(number)) != value:
+    if type(value)(repr(number)) != value:
         raise ValueError(f"the decimal {value} has more digits than a number has")
     return number
