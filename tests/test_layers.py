@@ -110,6 +110,7 @@ LAYERS = [
     "commands",
     "demo_recipes",
     "demo",
+    "start",
     "__main__",
 ]
 MOST_FILES = 22
@@ -295,7 +296,7 @@ def test_optional_libraries_are_imported_where_they_are_used(name: str) -> None:
 
 WORLD = {
     "sys.exit": ["tarkit.cli.app"],
-    "sys.argv": ["tarkit.cli.app", "tarkit.demo", "tarkit.__main__"],
+    "sys.argv": ["tarkit.cli.app", "tarkit.demo", "tarkit.start"],
     "sys.stdin": ["tarkit.proc.child"],
     # proc.child: a separate process, in which the user's code prints
     "sys.stdout": ["tarkit.cli.app", "tarkit.demo", "tarkit.proc.child"],
@@ -430,7 +431,7 @@ def test_start(click: set[str]) -> None:
     modules = loaded("--help")
     ours = {each for each in modules if each.partition(".")[0] == "tarkit"}
     own = {f"tarkit.cli.{name}" for name in ("app", "color", "command", "messages")}
-    top = {f"tarkit.{name}" for name in ("cli", "errors", "redaction", "signals", "sizes", "threads")}
+    top = {f"tarkit.{name}" for name in ("cli", "errors", "redaction", "signals", "sizes", "start", "threads")}
     top |= {f"tarkit.{name}" for name in ("arguments", "options", "stores", "stores.schemes", "stores.store")}
     assert ours == {"tarkit", *top, *own}
     assert not heavy(modules - click)
@@ -439,7 +440,7 @@ def test_start(click: set[str]) -> None:
 def test_version_alone() -> None:
     """--version loads next to nothing."""
     beyond = loaded("--version") - loaded(code="import runpy, signal")
-    assert beyond <= {"tarkit", "tarkit.__main__"}
+    assert beyond <= {"tarkit", "tarkit.__main__", "tarkit.start"}
 
 
 def test_cat_of_a_file(tmp_path: Path, click: set[str]) -> None:
