@@ -114,23 +114,6 @@ def test_passes_show_progress(here: Path) -> None:
     assert [numbers for _, *numbers in others] == [[size, samples, size]] * 3
 
 
-@each_row("name,limits", [(name, limits) for name in ("shuffle", "key", "numbers") for limits in LIMITS])
-def test_the_bytes_of_shards(here: Path, name: str, limits: Limits) -> None:
-    inputs(8)
-    data = ORDERS[name](tarkit.open("in-*.tar"))
-    assert shards_by_tasks(data, limits) == shards_here(data, limits)
-
-
-@each_row("division", [TaskDivision(), TaskDivision(1), TaskDivision(10**9, 1), TaskDivision(20000, 10**6, 1)])
-def test_any_division_of_the_work(here: Path, division: TaskDivision) -> None:
-    inputs(6)
-    data = tarkit.open("in-*.tar").shuffle(1)
-    assert shards_by_tasks(data, Limits(size=20480), division=division) == shards_here(data, Limits(size=20480))
-    tarkit.open("in-*.tar").sort("cls").write("c.tar")
-    write_by_tasks(tarkit.open("in-*.tar").sort("cls"), "d.tar", division=division)
-    assert Path("c.tar").read_bytes() == Path("d.tar").read_bytes()
-
-
 @each_row("suffix", ["tar", "tar.gz", "tar.zst", "cbors", "zip"])
 def test_compressed_and_other_outputs_and_inputs(here: Path, suffix: str) -> None:
     inputs(6)
@@ -156,27 +139,6 @@ def test_samples_larger_than_memory_and_than_one_read(here: Path) -> None:
 
 
 # ---- Steps around the order
-
-
-STEPS: dict[str, Callable[[Dataset], Dataset]] = {
-    "match": lambda data: data.match("1").shuffle(3),
-    "where": lambda data: data.where("cls > 1").sort("cls", reverse=True),
-    "where nothing": lambda data: data.where("cls > 9").shuffle(3),
-    "fields": lambda data: data.shuffle(3).select("cls jpg"),
-    "drop": lambda data: data.sort().drop("jpg"),
-    "new keys": lambda data: data.shuffle(3).rekey("{stem}/{key}"),
-    "new keys before": lambda data: data.rekey("{stem}/{key}").sort(),
-    "required": lambda data: data.shuffle(3).require("nothing", on_missing="keep"),
-}
-
-
-@each_row("name", STEPS)
-def test_steps_before_and_after_the_order(here: Path, name: str) -> None:
-    inputs(7)
-    data = STEPS[name](tarkit.open("in-*.tar"))
-    assert shards_by_tasks(data, Limits(count=4)) == shards_here(data, Limits(count=4))
-    data = STEPS[name](tarkit.open("in-*.tar", shard_slice=slice(1, None, 2)))
-    assert shards_by_tasks(data, Limits(size=10240)) == shards_here(data, Limits(size=10240))
 
 
 def test_entries_without_a_key_come_first(here: Path) -> None:
@@ -286,11 +248,14 @@ BEFORE: list[Callable[[Dataset], Dataset]] = [
     lambda data: data.rekey("{stem}/{key}"),
     lambda data: data.drop("jpg"),
     lambda data: data.where("cls > 0"),
+    lambda data: data.where("cls > 9"),  # none
 ]
 AFTER: list[Callable[[Dataset], Dataset]] = [
     lambda data: data,
     lambda data: data.drop("jpg"),
+    lambda data: data.select("cls jpg"),
     lambda data: data.require("cls", on_missing="skip"),
+    lambda data: data.require("nothing", on_missing="keep"),
     lambda data: data.rekey("{stem}-{key}"),
 ]
 
@@ -299,8 +264,9 @@ AFTER: list[Callable[[Dataset], Dataset]] = [
     name=KINDS,
     seed=st.integers(0, 1 << 32),
     limits=st.sampled_from([None, *LIMITS]),
-    size=st.sampled_from([1, 3000, 20000]),
-    span=st.integers(1, 9),
+    division=st.sampled_from([TaskDivision(), TaskDivision(10**9, 1), TaskDivision(20000, 10**6, 1)])
+    | st.builds(TaskDivision, st.sampled_from([1, 3000, 20000]), st.integers(1, 9)),
+    every=st.sampled_from([None, 2]),
     before=st.sampled_from(BEFORE),
     after=st.sampled_from(AFTER),
 )
@@ -309,8 +275,8 @@ def test_any_archives(
     name: str,
     seed: int,
     limits: Limits | None,
-    size: int,
-    span: int,
+    division: TaskDivision,
+    every: int | None,
     before: Callable[[Dataset], Dataset],
     after: Callable[[Dataset], Dataset],
 ) -> None:
@@ -328,13 +294,13 @@ def test_any_archives(
     policy = draw.choice([*allowed, {"skip": ["scattered-sample", "missing-field"]}])
 
     def dataset() -> Dataset:
-        data = tarkit.open("in-*.tar", **policy, on_problem=lambda line: None)  # type: ignore[arg-type]
+        data = tarkit.open("in-*.tar", **policy, shard_slice=slice(0, None, every), on_problem=lambda line: None)  # type: ignore[arg-type]
         return after(ORDERS[name](before(data)))
 
     errors: list[TarkitError | None] = []
     for output, write in (("a", _here), ("b", _there)):
         try:
-            write(dataset(), output, limits, TaskDivision(size, span))
+            write(dataset(), output, limits, division)
             errors.append(None)
         except TarkitError as error:
             errors.append(error)

@@ -153,7 +153,8 @@ def golden() -> list[Path]:
 
 
 @each_row("path", golden())
-def test_renaming_changes_the_name_alone(path: Path, run: Run) -> None:
+@each_row("start", ["x/", "n" * 101, "p" * 150 + "/", "\u00e9" * 51, "\udce9"])
+def test_renaming_changes_the_name_alone(start: str, path: Path, run: Run) -> None:
     """A change of keys leaves everything else that tarfile sees unchanged, for archives of all writers."""
 
     def seen(data: str | Path) -> list[tuple[str, dict[str, Any]]]:
@@ -161,12 +162,12 @@ def test_renaming_changes_the_name_alone(path: Path, run: Run) -> None:
             return [(info.name, facts(info)) for info in file]
 
     before = seen(path)
-    run("cat", path, "--rekey", "x/{key}", "--allow", "unmovable-entry", "-o", "out.tar")
+    run("cat", path, "--rekey", f"{start}{{key}}", "--allow", "unmovable-entry", "-o", "out.tar")
     after = seen("out.tar")
     assert [facts for _, facts in after] == [facts for _, facts in before]
     for (new, now), (old, _) in zip(after, before, strict=True):
         keyed = split_name(os.fsencode(old)) is not None and now["type"] != tarfile.DIRTYPE
-        assert new == (f"x/{old}" if keyed else old)
+        assert new == (f"{start}{old}" if keyed else old)
 
 
 def facts(info: tarfile.TarInfo) -> dict[str, Any]:

@@ -25,10 +25,9 @@ from tarkit.proc.job import Job, Outcome, WorkFailed
 from tarkit.proc.pool import Pool
 from tarkit.proc.result import SampleBuilder
 from tarkit.samples.reader import SampleReader
-from tarkit.streams import command
 from tarkit.tar.writer import EntryWriter
 from tests._copies import Copied, Popen
-from tests._tools import PATIENT, archive, contents, each_row, member, on_disk
+from tests._tools import Log, archive, contents, each_row, member, on_disk
 
 Members = dict[str, bytes]
 ABC: Members = {f"{key}.{field}": f"{key}{field}".encode() for key in "abc" for field in ("cls", "txt")}
@@ -107,36 +106,12 @@ def jobs(data: bytes) -> list[Job]:
 
 def written(outcomes: list[Outcome]) -> list[tuple[str, bytes]]:
     """Return names and contents of the results of jobs, as Python's `tarfile` reads them."""
-    sink = Collected()
+    sink = Log()
     with EntryWriter(sink) as writer:
         for outcome in outcomes:
             for sample in outcome.samples:
                 sample.write(writer)
     return contents(bytes(sink.data))
-
-
-class Collected:
-    """A sink in memory."""
-
-    fd = None
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def write(self, data: Any) -> None:
-        self.data += data
-
-    def writev(self, pieces: Any) -> None:
-        self.data += b"".join(pieces)
-
-    def copy(self, source: int, start: int, stop: int, short: object = None) -> None:
-        self.data += os.pread(source, stop - start, start)
-
-    def close(self) -> None:
-        pass
-
-    def abort(self) -> None:
-        pass
 
 
 Start = Callable[..., FunctionWorker]
@@ -219,14 +194,6 @@ def test_results_of_functions(start: Start) -> None:
 def test_names_of_functions(spec: str, start: Start) -> None:
     """A function is named by file, by class and file, or by module."""
     assert written(run(start(spec), jobs(archive(ABC)))) == list(ABC.items())
-
-
-def test_unchanged_samples(start: Start) -> None:
-    """An unchanged sample is returned itself, with its headers and entries without a key."""
-    data = member("a.txt", b"x", mtime=77) + member("README", b"r") + member("a.cls", b"3", mode=0o600) + bytes(1024)
-    [job] = jobs(data)
-    [outcome] = run(start("same"), [job])
-    assert outcome.samples == [job.sample]
 
 
 def test_names_that_are_no_utf8(start: Start) -> None:
@@ -347,16 +314,6 @@ def test_a_process_that_does_not_end(
     assert told[0].endswith("did not end, and was ended after 0.1 s")
 
 
-def test_a_call_that_takes_too_long(start: Start) -> None:
-    """A call that takes too long is ended and has failed; the other samples are processed."""
-    outcomes = run(start("hangs", timeout=1), jobs(archive(ABC)))
-    failure = outcomes[1].failure
-    assert failure is not None
-    assert (failure.reason, failure.status) == ("took longer than 1 s", -signal.SIGKILL)
-    assert 1 <= outcomes[1].seconds < PATIENT
-    assert written(outcomes) == [(name, data) for name, data in ABC.items() if name[0] != "b"]
-
-
 def test_output_of_the_function(start: Start) -> None:
     """The output of the function is logged with its sample, separate from results; stdin is empty."""
     outcomes = run(start("talk"), jobs(archive(ABC)))
@@ -394,16 +351,6 @@ def test_init_is_called_once(start: Start) -> None:
     assert [said(outcome) for outcome in (*first[1:], *second)] == [""] * 5
     assert len({data for _, data in written(first) + written(second)}) == 1
     assert written(first)[0][1].startswith(b"1 ")
-
-
-def test_batches(start: Start) -> None:
-    """A batch is passed as a list, and a list is returned."""
-    executor = start("batch", batch=3)
-    each = jobs(archive(ABC))
-    for size, sizes in ((1, "111"), (2, "221"), (3, "333")):
-        outcomes = [outcome for n in range(0, 3, size) for outcome in run(executor, each[n : n + size])]
-        out = [(name, data) for name, data in written(outcomes) if name.endswith("size")]
-        assert out == [(f"{key}.size", n.encode()) for key, n in zip("abc", sizes, strict=True)]
 
 
 def test_items_of_a_batch(start: Start) -> None:
@@ -515,13 +462,6 @@ def test_modules_beside_the_file(start: Start, python: None, tmp_path: Path) -> 
     (there / "json.py").write_text("import helper\ndef f(s): return {'txt': helper.word}\n")
     assert written(run(start("there/json.py:f"), jobs(archive(ABC))))[0] == ("a.txt", b"helped")
     assert not list(tmp_path.rglob("__pycache__"))
-
-
-def test_prepared_and_not_needed(start: Start) -> None:
-    """A prepared process that is not used ends."""
-    with CallFunction(function="fun.py:pid").pool(Run()):
-        assert len(command._running) == 1
-    assert not command._running
 
 
 def test_a_process_that_ends_between_samples(start: Start) -> None:
@@ -661,18 +601,3 @@ def test_contents_are_compared_completely(at: int | None, tmp_path: Path) -> Non
         made = SampleBuilder()(job, b"a", [(b"x", file)])
     assert (made is job.sample) == (at is None)
     assert written([Outcome([made])]) == [("a.x", content)]
-
-
-@each_row(
-    "data",
-    [
-        member("a.x", b"1") + member("README", b"") + member("a.y", b"1"),
-        member("a.x", b"1") + member("a.y", typeflag=b"1", linkname=b"a.x"),
-        member("a.x", b"1") + member("a.x", b"2"),
-        member("a.y", typeflag=b"2", linkname=b"a.x"),
-    ],
-)
-def test_samples_that_are_not_plain(data: bytes) -> None:
-    """Samples with other entries, links or duplicate fields do not take the fast path."""
-    [sample] = SampleReader(on_disk(data + bytes(1024)), Policy(allow=["duplicate-entry"]), moves=False)
-    assert result.plain_fields(b"a", list(map(tuple, sample.entries)), data, 0) is None

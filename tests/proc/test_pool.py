@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 
 import pytest
 
 from tarkit.errors import Interrupted, TarkitError
-from tarkit.pipeline.stages import keeper
 from tarkit.problems import Policy
 from tarkit.proc import pool as pools
-from tarkit.proc.job import Failure, Job, Outcome, WorkFailed
+from tarkit.proc.job import Failure, Job, Outcome
 from tarkit.proc.pool import Act, JobWorker, Pool
 from tarkit.samples.reader import SampleReader
-from tests._tools import archive, on_disk, stream
+from tests._tools import archive, on_disk
 
 DATA = archive({f"{index:05d}.x": b"%d" % index for index in range(500)})
 
@@ -55,79 +52,6 @@ class Recorder(JobWorker):
 def good(jobs: Sequence[Job]) -> list[Outcome]:
     """Return each sample unchanged."""
     return [Outcome((job.sample,)) for job in jobs]
-
-
-@pytest.mark.parametrize("parallel", [1, 2, 16])
-@pytest.mark.parametrize("batch", [1, 7, 1000])
-def test_order(parallel: int, batch: int) -> None:
-    """Results come in the order of the input, even if the first jobs are the slowest."""
-
-    def work(jobs: Sequence[Job]) -> list[Outcome]:
-        time.sleep(0.01 if jobs[0].index in (0, 50) else 0)
-        return good(jobs)
-
-    with Pool(lambda: Recorder(work), parallel, batch=batch) as pool:
-        found = [(job.index, outcome.samples[0].key) for job, outcome in pool(jobs(100))]
-    assert found == [(index, b"%05d" % index) for index in range(100)]
-
-
-def test_unordered() -> None:
-    """Without order, a slow job does not delay the others."""
-    gate = threading.Event()
-
-    def work(jobs: Sequence[Job]) -> list[Outcome]:
-        if jobs[0].index == 0:
-            assert gate.wait(20)
-        return good(jobs)
-
-    with Pool(lambda: Recorder(work), 2, ordered=False) as pool:
-        found = []
-        for job, _ in pool(jobs(10)):
-            found.append(job.index)
-            if len(found) == 9:
-                gate.set()
-    assert found[-1] == 0
-    assert sorted(found) == list(range(10))
-
-
-@pytest.mark.parametrize("bad", [{5}, {0}, {99}, {5, 6, 70}, set(range(100))])
-def test_batches_are_halved(bad: set[int]) -> None:
-    """A failed batch is halved until the bad job is alone: all others have their results, in order."""
-    calls = []
-
-    def work(jobs: Sequence[Job]) -> list[Outcome]:
-        calls.append(len(jobs))
-        if any(job.index in bad for job in jobs):
-            raise WorkFailed(Failure(f"bad {jobs[0].index}"))
-        return good(jobs)
-
-    with Pool(lambda: Recorder(work), 2, retries=1, batch=50, exact=True) as pool:
-        found = list(pool(jobs(100)))
-    assert [job.index for job, _ in found] == list(range(100))
-    for job, outcome in found:
-        assert outcome.failure == (Failure(f"bad {job.index}") if job.index in bad else None)
-        assert job.failures == 2 * (job.index in bad)
-    if len(bad) == 1:
-        assert len(calls) <= 2 + 2 * 6 + 1
-
-
-def test_batches_grow_while_jobs_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slow jobs are submitted one by one, so that all workers have work."""
-    sizes: list[int] = []
-
-    def work(jobs: Sequence[Job]) -> list[Outcome]:
-        sizes.append(len(jobs))
-        return good(jobs)
-
-    with Pool(lambda: Recorder(work), 1, batch=32) as pool:
-        assert len(list(pool(jobs(500)))) == 500
-    assert sizes[0] == 1
-    assert max(sizes) == 32
-    sizes.clear()
-    monkeypatch.setattr(pools, "QUICK", 0.0)
-    with Pool(lambda: Recorder(work), 1, batch=32) as pool:
-        assert len(list(pool(jobs(40)))) == 40
-    assert sizes == [1] * 40
 
 
 def test_retries() -> None:
@@ -176,62 +100,6 @@ def test_pending_jobs_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         threading.Timer(0.05, gate.set).start()
         next(pool(jobs(500, pulled)))
         assert len(pulled) <= 5
-
-
-def test_jobs_that_pass() -> None:
-    """A job that passes goes to no executor, and keeps its position."""
-
-    def some() -> Iterator[Job]:
-        for job in jobs(20):
-            job.passes = job.index % 3 == 0
-            yield job
-
-    def work(jobs: Sequence[Job]) -> list[Outcome]:
-        assert all(job.index % 3 for job in jobs)
-        return [Outcome() for _ in jobs]
-
-    with Pool(lambda: Recorder(work), 2, batch=5) as pool:
-        found = [(job.index, len(outcome.samples)) for job, outcome in pool(some())]
-    assert found == [(index, int(index % 3 == 0)) for index in range(20)]
-
-
-def test_executors_are_created_on_demand() -> None:
-    """No more executors are created than there are jobs; each is closed."""
-    made: list[Recorder] = []
-
-    def start() -> Recorder:
-        assert threading.current_thread() is threading.main_thread()
-        made.append(Recorder(good))
-        return made[-1]
-
-    with Pool(start, 8) as pool:
-        assert len(list(pool(jobs(2)))) == 2
-    assert 1 <= len(made) <= 2
-    assert all("close" in executor.acts for executor in made)
-    with Pool(start, 8) as pool:
-        assert list(pool(iter(()))) == []
-
-
-@pytest.mark.parametrize("well", [True, False])
-def test_executors_end_at_the_same_time(well: bool) -> None:
-    """Executors are closed at the same time, not one after another."""
-    together = threading.Barrier(4)
-    started = threading.Barrier(4)
-
-    def start() -> Recorder:
-        executor = Recorder(work)
-        executor.close = lambda: (together.wait(20), executor.acts.append("close"))[1]  # type: ignore[method-assign]
-        return executor
-
-    def work(jobs: Sequence[Job]) -> list[Outcome]:
-        started.wait(20)
-        return good(jobs)
-
-    with suppress(KeyboardInterrupt), Pool(start, 4) as pool:
-        assert len(list(pool(jobs(4)))) == 4
-        if not well:
-            raise KeyboardInterrupt
-    assert not together.broken
 
 
 def test_an_error_of_close() -> None:
@@ -306,24 +174,6 @@ def test_leaving_early(monkeypatch: pytest.MonkeyPatch) -> None:
     assert deaf[0].acts == ["terminate", "kill", "close"]
     assert all(executor.acts[0] == "terminate" for executor in made)
     assert all(executor.acts[-1] == "close" for executor in made)
-
-
-def test_samples_of_streams() -> None:
-    """Samples of a stream are kept while their jobs are pending, and read in other threads."""
-    keep = keeper()
-    seen = []
-
-    def some() -> Iterator[Job]:
-        for index, sample in enumerate(SampleReader(stream(DATA, 1000), Policy())):
-            yield Job(index, keep(sample))
-
-    def work(jobs: Sequence[Job]) -> list[Outcome]:
-        return [Outcome((job.sample,), log=(job.inputs()[0].read(),)) for job in jobs]  # type: ignore[arg-type]
-
-    with Pool(lambda: Recorder(work), 4, batch=3) as pool:
-        for _, outcome in pool(some()):
-            seen.append(outcome.log[0])
-    assert seen == [b"%d" % index for index in range(500)]
 
 
 def test_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:

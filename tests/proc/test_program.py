@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import random
 import re
-import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,8 +26,7 @@ from tarkit.streams.files import Descriptor, File
 from tarkit.streams.source import FileSource
 from tarkit.tar.writer import EntryWriter
 from tests._copies import Copied
-from tests._tools import PATIENT, archive, contents, each_row, happens, member, on_disk
-from tests.proc.test_function import Collected
+from tests._tools import Log, archive, contents, each_row, member, on_disk
 
 ABC = {f"{key}.{field}": f"{key}{field}".encode() for key in "abc" for field in ("cls", "txt")}
 MANY = {f"{number:04}.{field}": b"%d" % number for number in range(40) for field in ("cls", "txt")}
@@ -101,7 +98,7 @@ def run(
 
 def written(finished: list[tuple[Job, Outcome]]) -> list[tuple[str, bytes]]:
     """Return names and contents of the results, as Python's `tarfile` reads them."""
-    sink = Collected()
+    sink = Log()
     with EntryWriter(sink) as writer:
         for _, outcome in finished:
             for sample in outcome.samples:
@@ -155,17 +152,6 @@ def test_unchanged_samples() -> None:
     assert outcome.samples == (job.sample,)
     [(job, outcome)] = run(python(UPPER), data)
     assert [entry.name for entry in outcome.samples[0].entries] == [b"README", b"a.txt", b"a.cls"]
-
-
-def test_the_order_of_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The output has the order of the input for any number of processes, with slow and buffered results."""
-    monkeypatch.setattr(program, "TOGETHER", 3)
-    slow = "time.sleep(0.001 * (int(key) % 20 == 0)); put(entry.name, data * 2)"
-    results = [written(run(python(slow), archive(MANY), parallel)) for parallel in (1, 4)]
-    assert results[0] == [(name, data * 2) for name, data in MANY.items()]
-    assert results[1] == results[0]
-    loose = run(python(slow), archive(MANY), 2, ordered=False)
-    assert sorted(written(loose)) == sorted(results[0])
 
 
 def test_programs_that_read_all_before_they_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,34 +384,3 @@ def test_a_sample_that_cannot_be_read(isolate: bool, tmp_path: Path) -> None:
         pytest.raises(TarkitError, match=r"(?m)^x\.tar: the file was changed while it was read$"),
     ):
         list(pool(chosen()))
-
-
-def test_leaving_early_ends_all() -> None:
-    """No program is left after the block."""
-    before = threading.active_count()
-    began = time.monotonic()
-    with started(python("time.sleep(60)"), processes=2) as pool:
-        iterator = pool(jobs(archive(MANY)))
-        pids = []
-
-        def give_up() -> None:
-            happens(lambda: pool._threads)
-            happens(lambda: all(each.session for _, each in pool._threads if isinstance(each, ProgramWorker)))
-            pids.extend(
-                each.session.program.pid
-                for _, each in pool._threads
-                if isinstance(each, ProgramWorker) and each.session is not None
-            )
-            for pid in pids:
-                os.kill(pid, signal.SIGKILL)
-
-        thread = threading.Thread(target=give_up)
-        thread.start()
-        with pytest.raises(TarkitError, match="was ended by SIGKILL"):
-            next(iterator)
-        thread.join()
-    assert threading.active_count() == before
-    assert time.monotonic() - began < PATIENT
-    for pid in pids:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import signal
@@ -27,7 +26,7 @@ from tarkit.stores.cache import PART, CachedFile, _file_name
 from tarkit.stores.store import Info, StoreOptions, silent
 from tarkit.streams.location import expand_inputs
 from tarkit.streams.source import FileSource
-from tests._tools import TARKIT, archive, each_row
+from tests._tools import TARKIT, archive, each_row, happens
 from tests.conftest import tarkit as tarkit_command
 from tests.stores._http import HttpServer, Served
 
@@ -78,13 +77,6 @@ def shard(name: str = "a", size: int = 2 * MB) -> bytes:
 
 def started(*words: str, **how: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*TARKIT, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)  # type: ignore[call-overload,no-any-return]
-
-
-def wait_until(what: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 # ---- One process
@@ -430,28 +422,6 @@ def test_only_the_user_can_read_and_write(server: HttpServer, configure: Configu
 # ---- Directories that fail
 
 
-def test_a_disk_that_becomes_full(
-    server: HttpServer, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines: list[str] = []
-    configure(tmp_path, lines=lines)
-    assert content(server.serve("/a", DATA)) == DATA
-    write = os.pwrite
-
-    def full(fd: int, data: bytes, at: int) -> int:
-        if at >= MB:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write(fd, data[: MB - at], at)
-
-    monkeypatch.setattr(os, "pwrite", full)
-    urls = [server.serve(f"/{name}", DATA) for name in "bc"]
-    assert [content(url) for url in urls] == [None, None]
-    monkeypatch.setattr(os, "pwrite", write)
-    assert lines == [f"cache {tmp_path}: No space left on device: objects are read without it"]
-    assert files(tmp_path) == ["a"]
-    assert content(server.url + "/a") == DATA  # what is there is used
-
-
 # ---- Several processes
 
 
@@ -473,9 +443,9 @@ def test_a_killed_process_blocks_nobody(server: HttpServer, tmp_path: Path) -> N
     words = ("cat", url, "--cache", str(tmp_path / "c"), "-o", "-")
     first = started(*words)
     folder = tmp_path / "c" / "tarkit"
-    wait_until(lambda: any(path.name.endswith(PART) and path.stat().st_size for path in folder.glob("*")))
+    assert happens(lambda: any(path.name.endswith(PART) and path.stat().st_size for path in folder.glob("*")))
     others = [started(*words) for _ in range(3)]
-    wait_until(lambda: server.objects["/a.tar"].requests >= 3)
+    assert happens(lambda: server.objects["/a.tar"].requests >= 3)
     server.objects["/a.tar"].stall = None
     time.sleep(0.3)
     assert [each.poll() for each in others] == [None] * 3
@@ -494,7 +464,9 @@ def test_a_signal_removes_what_was_fetched(signum: int, server: HttpServer, tmp_
     url = server.serve("/a.tar", shard(size=6 * MB), stall=MB)
     cache = tmp_path / str(signum)
     process = started("cat", url, "--cache", str(cache), "-o", "-")
-    wait_until(lambda: any(path.name.endswith(PART) and path.stat().st_size for path in (cache / "tarkit").glob("*")))
+    assert happens(
+        lambda: any(path.name.endswith(PART) and path.stat().st_size for path in (cache / "tarkit").glob("*"))
+    )
     process.send_signal(signum)
     process.communicate(timeout=20)
     assert process.returncode == -signum

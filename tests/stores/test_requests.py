@@ -16,7 +16,7 @@ from tarkit.streams import prefetch
 from tarkit.streams.remote import RemoteSource
 from tests._tools import each_row
 from tests.conftest import Content, Run, tar
-from tests.stores._http import HttpServer, Served
+from tests.stores._http import HttpServer
 
 BYTES = random.Random(5)
 
@@ -203,32 +203,6 @@ def test_an_object_that_is_gone(server: HttpServer, run: Run, here: Path) -> Non
         server.serve(f"/{number}.tar", tar([(f"{number}-{name}", data) for name, data in members(3, 900)]))
     ran = run("tsv", f"{server.url}/{{0..8}}.tar", "-f", "cls", exit=1)
     assert ran.stderr.startswith(f"tarkit: {server.url}/5.tar: No such file or directory")
-
-
-@each_row("number", [2, 3, 5])
-def test_an_object_that_changes_while_a_view_is_read(number: int, server: HttpServer, run: Run, here: Path) -> None:
-    """Bytes of two versions are never mixed."""
-    Path("a.tar").write_bytes(MANY)
-    url = server.serve("/a.tar", MANY)
-
-    def change(served: Served, count: int) -> None:
-        served.etag = '"2"' if count >= number else '"1"'
-
-    server.objects["/a.tar"].change = change
-    write_view("x.parquet", rows_of(run, "a.tar", url))
-    ran = run("cat", "x.parquet", "-o", "x.tar", exit=1)
-    assert "the object has changed while it was read" in ran.stderr
-    assert not Path("x.tar").exists()
-
-
-def test_connections_that_break(server: HttpServer, run: Run, here: Path) -> None:
-    """A range is taken up at its byte."""
-    Path("a.tar").write_bytes(MANY)
-    url = server.serve("/a.tar", MANY, every=1_000_000)
-    write_view("x.parquet", rows_of(run, "a.tar", url))
-    ran = run("cat", "x.parquet", "-o", "-")
-    assert ran.stdout == run("cat", "a.tar", "-o", "-").stdout
-    assert ran.stderr.count("trying again") >= 5
 
 
 def test_the_first_samples_of_a_view(server: HttpServer, run: Run, here: Path) -> None:

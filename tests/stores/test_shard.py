@@ -8,7 +8,6 @@ import random
 import threading
 from collections.abc import Callable
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from tests.stores._http import http_server
 from tests.stores._s3 import Bucket, Request, S3Server
 from tests.stores._servers import tarkit_run
 
-_numbers = count()
 RANDOM = random.Random(5)
 FILES = {
     "a.jpg": b"1", "a.cls": b"0", "a-b.jpg": b"", "a/1.jpg": b"2" * 5000, "a/1.json": b"{}", "a/1/x.jpg": b"3",
@@ -222,15 +220,6 @@ def test_a_thousand_objects(bucket: Bucket) -> None:
     assert len(refused) == 5
     assert [shard.sha256 for shard in written] == expected
     assert [hashlib.sha256(bucket.get(f"out/x-{number}.tar")).hexdigest() for number in range(5)] == expected
-
-
-def test_a_server_that_stays_busy(bucket: Bucket) -> None:
-    grow(bucket, {"a.x": b"1", "b.x": b"2"})
-    bucket.server.fault = lambda request: "503" if request.what in ("get", "list") else None
-    failed = tarkit_run("shard", bucket.url, "-o", "s-%d.tar", "--net-retries", "1", exit=1).stderr
-    assert "503" in failed
-    assert "s3cret" not in failed
-    assert shards("s") == []
 
 
 def test_times_and_modes(bucket: Bucket) -> None:

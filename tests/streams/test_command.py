@@ -18,7 +18,7 @@ from tarkit import signals
 from tarkit.errors import CommandFailed, Interrupted, TarkitError
 from tarkit.streams import command as commands
 from tarkit.streams import terminal
-from tarkit.streams.command import PIPE, CommandReader, CommandWriter, Program, call, end_commands, family
+from tarkit.streams.command import PIPE, CommandReader, CommandWriter, Program, call, end_commands
 from tests._tools import PATIENT, archive, at_terminal, each_row, gone, pid_in, process, tarkit
 
 
@@ -38,15 +38,6 @@ def read_all(reader: CommandReader) -> bytes:
 
 
 # ---- reading
-
-
-def test_reader() -> None:
-    """All output is read, stdin is empty, and the end comes after the command has succeeded."""
-    reader = CommandReader("cat; echo $0 $-; sleep 0.05; echo end > file")
-    assert read_all(reader) == b"bash hBc\n"
-    assert Path("file").read_text() == "end\n"
-    assert reader.readinto(memoryview(bytearray(10))) == 0
-    reader.close()
 
 
 @each_row(
@@ -104,25 +95,7 @@ def test_stopping_early(command: str) -> None:
     reader.close()
 
 
-def test_a_reader_is_not_spliced_from() -> None:
-    """A command is read without splice, so that its end is seen and its status checked."""
-    reader = CommandReader("true")
-    with pytest.raises(OSError, match="fileno"):
-        reader.fileno()
-    reader.close()
-
-
 # ---- ending
-
-
-@each_row("command", ["sleep 60", "sleep 60 | cat | cat", "(sleep 60; true) & wait"])
-def test_ending_includes_children(command: str, here: Path) -> None:
-    """Closing ends the command and its children."""
-    reader = CommandReader(f"sh -c 'echo $$ > pid; exec sleep 60' & {command}")
-    pid = pid_in("pid")
-    reader.close()
-    assert gone(pid)
-    assert reader.process.returncode == -signal.SIGTERM, "it ends by TERM, not by KILL"
 
 
 @pytest.mark.parametrize("who", ["leader", "child"])
@@ -178,20 +151,6 @@ def test_call(capfd: pytest.CaptureFixture[str]) -> None:
     assert call("true") == 0
     assert call("kill -9 $$") == -9
     assert not commands._running
-
-
-def test_call_and_a_signal() -> None:
-    """A signal that ends the process ends the command and its children as well."""
-    code = """if True:
-        from tarkit.signals import catch_signals
-        from tarkit.streams.command import call
-        catch_signals()
-        call("sh -c 'echo $$ > pid; exec sleep 60'; true")"""
-    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
-    pid = pid_in("pid")
-    process.terminate()
-    process.wait(10)
-    assert gone(pid)
 
 
 def interrupt_after(name: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
@@ -299,17 +258,6 @@ def test_at_a_terminal() -> None:
     process.wait()
     os.close(fd)
     assert Path("answer").read_text() == "secret\n"
-
-
-def test_the_descendants_of_a_process() -> None:
-    """In a shared process group, the children of a command are found by their parent ids."""
-    process = subprocess.Popen(["bash", "-c", "sh -c 'echo $$ > pid; sleep 60; true'; true"])
-    pid = pid_in("pid")
-    known = family(process.pid)
-    assert known[:2] == [process.pid, pid]
-    for each in known:  # in the other order a parent might end before it is killed
-        os.kill(each, signal.SIGKILL)
-    process.wait()
 
 
 # ---- programs

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tarkit.streams import copy as copying
-from tarkit.streams.copy import CHUNK, Copier, Short, is_pipe, widen, write_all, writev_all
+from tarkit.streams.copy import CHUNK, Copier, Short, is_pipe, widen, writev_all
 from tests._tools import each_row
 
 DATA = random.Random(3).randbytes(1_200_000)
@@ -209,12 +209,6 @@ def test_real_errors(number: int, source: int, tmp_path: Path, monkeypatch: pyte
     target.close()
 
 
-def test_dev_full(source: int) -> None:
-    """If all calls are refused, the error of the last one is raised."""
-    with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError, match="No space"):
-        Copier(full.fileno()).copy(source, 0, 10)
-
-
 @pytest.fixture
 def partial_writes(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Make `write` or `writev` take a few bytes at a time."""
@@ -226,16 +220,6 @@ def partial_writes(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
             monkeypatch.setattr(os, "writev", lambda fd, pieces: real(fd, b"".join(pieces)[:150]))
 
     return halt
-
-
-@each_row("kind", [bytes, bytearray, memoryview])
-def test_write_all(kind: type, tmp_path: Path, partial_writes: Callable[[str], None]) -> None:
-    """All is written, although one write may take less."""
-    partial_writes("write")
-    with open(tmp_path / "x", "wb", buffering=0) as file:
-        write_all(file.fileno(), kind(DATA[:5000]))
-        write_all(file.fileno(), kind(b""))
-    assert (tmp_path / "x").read_bytes() == DATA[:5000]
 
 
 @each_row("short", [False, True])

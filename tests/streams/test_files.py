@@ -45,21 +45,6 @@ def written(directory: Path, count: int) -> list[FileSource]:
     return [FileSource(opened(directory / f"{number:03}"), f"{number:03}") for number in range(count)]
 
 
-def test_few_files_are_open(few: None, tmp_path: Path) -> None:
-    """Any number of files is read, in any order, by every method."""
-    sources = written(tmp_path, 50)
-    assert number_of(sources) == LIMIT // 2
-    for order in (range(50), range(49, -1, -1), [7 * number % 50 for number in range(50)]):
-        for number in order:
-            assert sources[number].read(0, 3) == b"%03d" % number
-            assert number_of(sources) == LIMIT // 2
-    for number, source in enumerate(sources):
-        assert bytes(source.peek(0, 3)) == b"%03d" % number
-        source.will_need()
-        source.unchanged()
-    assert number_of(sources) == LIMIT // 2
-
-
 def test_descriptors_are_closed(few: None, tmp_path: Path) -> None:
     """No closed file keeps its descriptor, and none is left at the end; one without a path, as stdin, stays open."""
 

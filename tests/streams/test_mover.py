@@ -90,15 +90,6 @@ def test_a_short_copy_after_a_long_one(tmp_path: Path, source: FileSource, monke
     assert (tmp_path / "out").read_bytes() == DATA[: LONG + 7] + b"then"
 
 
-def test_the_source_may_be_closed_at_once(tmp_path: Path) -> None:
-    """A source may be closed as soon as its samples are written."""
-    (tmp_path / "in").write_bytes(DATA)
-    with FileSink(str(tmp_path / "out")) as sink:
-        for _ in range(3):
-            FileSource(os.open(tmp_path / "in", os.O_RDONLY), "in.tar").send(0, len(DATA), sink)
-    assert (tmp_path / "out").read_bytes() == DATA * 3
-
-
 @pytest.mark.parametrize("then", ["close", "write", "send", "fd"])
 def test_a_file_that_became_shorter(then: str, tmp_path: Path, source: FileSource) -> None:
     """The next call raises an error with file and offset; there is no output."""

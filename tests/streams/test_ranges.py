@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tarkit.streams.copy import Short
 from tarkit.streams.ranges import HeldRange, RangeSpool, SpooledRange
 from tarkit.streams.tempfile import TemporaryFile
-from tests._tools import Log, on_disk, stream
+from tests._tools import Log, on_disk
 
 DATA = random.Random(5).randbytes(100_000)
 
@@ -33,27 +33,6 @@ def test_held() -> None:
     held.lend(lambda: None)
     held.close()
     assert held.read(1000, 1001) == DATA[1000:1001]
-
-
-def test_spooled(tmp_path: Path) -> None:
-    """A range of a stream is kept in a file without a name."""
-    spool = RangeSpool(str(tmp_path))
-    source = stream(DATA, 700)
-    source.release(1000)
-    source.peek(1000, 512)
-    held = spool.hold("x.tar", 1000, 50_000, source.send)
-    source.release(50_000)
-    another = spool.hold("y.tar", 60_000, 70_000, on_disk(DATA).send)
-    source.peek(99_000, 512)
-    assert os.listdir(tmp_path) == []
-    assert (held.size, held.seekable) == (50_000, True)
-    assert held.read(1000, 50_000) == DATA[1000:50_000]
-    assert held.peek(49_900, 512) == DATA[49_900:50_000]
-    sink = Log()
-    another.send(60_000, 70_000, sink)
-    held.send(2000, 3000, sink)
-    assert sink.data == DATA[60_000:70_000] + DATA[2000:3000]
-    assert set(sink.calls) == {"copy"}
 
 
 def test_temporary_files_have_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,18 +12,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tarkit import signals
 from tarkit.errors import CommandFailed, Interrupted, TarkitError
-from tarkit.proc.workdir import remove_directories
-from tarkit.streams.command import end_commands
 from tarkit.streams.copy import Short
-from tarkit.streams.sink import CommandSink, DescriptorSink, EncodedSink, FileSink, Sink, discard_unfinished, open_sink
-from tests._tools import PATIENT, descriptors, each_row, fd_of, on_disk
+from tarkit.streams.sink import CommandSink, DescriptorSink, EncodedSink, FileSink, discard_unfinished, open_sink
+from tests._tools import descriptors, each_row, fd_of, on_disk
 
 PART = ".part"
 
@@ -154,29 +151,6 @@ def test_the_unfinished_file_of_another_process() -> None:
     assert listing() == [other.name, "out"]
 
 
-def test_two_processes() -> None:
-    """Two processes write their own files; the last to finish replaces the output with a complete file."""
-    code = """if True:
-        import sys
-        from tarkit.streams.sink import open_sink
-        with open_sink("path", "out") as sink:
-            sink.write(sys.argv[1].encode() * 100000)
-            print()
-            input()"""
-    both = [
-        subprocess.Popen([sys.executable, "-c", code, letter], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        for letter in "ab"
-    ]
-    for process in both:
-        assert process.stdout
-        process.stdout.readline()
-    assert len(listing()) == 2
-    for process, letter in zip(both, b"ab", strict=True):
-        process.communicate(b"\n", timeout=PATIENT)
-        assert Path("out").read_bytes() == bytes([letter]) * 100_000
-    assert listing() == ["out"]
-
-
 @pytest.mark.parametrize("links", [True, False])
 @pytest.mark.parametrize("late", [True, False])
 def test_a_fresh_output_replaces_nothing(late: bool, links: bool, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,21 +237,6 @@ def test_a_descriptor_is_closed_once(output: str, monkeypatch: pytest.MonkeyPatc
     sink.abort()
     sink.abort()
     assert (closed, listing()) == ([number], [])
-
-
-def test_order_of_the_cleanup(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outputs are cleaned up first, then commands, then their directories, in any order of registration."""
-    assert [signals._cleanups[stage] for stage in (signals.OUTPUTS, signals.COMMANDS, signals.DIRECTORIES)] == [
-        discard_unfinished,
-        end_commands,
-        remove_directories,
-    ]
-    called: list[int] = []
-    monkeypatch.setattr(signals, "_cleanups", {})
-    for stage in (signals.DIRECTORIES, signals.OUTPUTS, signals.COMMANDS):
-        signals.register_cleanup(stage, partial(called.append, stage))
-    signals.clean_up()
-    assert called == [signals.OUTPUTS, signals.COMMANDS, signals.DIRECTORIES]
 
 
 def test_a_second_signal_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -471,16 +430,6 @@ def test_a_full_disk() -> None:
 # ---- commands
 
 
-def test_pipe() -> None:
-    """The command gets all bytes, and has ended when the sink is closed."""
-    with open_sink("pipe", "cat > out; sleep 0.05; printf ' end' >> out") as sink:
-        sink.write(b"abc")
-        sink.writev([b"d", b"e"])
-        source = on_disk(b"0123456789")
-        sink.copy(fd_of(source), 5, 10)
-    assert Path("out").read_bytes() == b"abcde56789 end"
-
-
 @each_row(
     ("command", "status"),
     [
@@ -561,12 +510,3 @@ def test_stdout() -> None:
             os.dup2(saved, 1)
             os.close(saved)
     assert Path("out").read_bytes() == b"abcabc"
-
-
-def test_a_plain_sink_closes_nothing() -> None:
-    """A plain sink leaves its descriptor open."""
-    with open("out", "wb", buffering=0) as file:
-        with Sink(file.fileno(), "x") as sink:
-            sink.write(b"a")
-        file.write(b"b")
-    assert Path("out").read_bytes() == b"ab"

@@ -18,7 +18,6 @@ from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem
 from tarkit.streams import source as sources
 from tarkit.streams.files import Descriptor, File
-from tarkit.streams.ranges import spooled
 from tarkit.streams.readers import DescriptorReader, Prepended
 from tarkit.streams.sink import Sink, open_sink
 from tarkit.streams.source import (
@@ -63,24 +62,6 @@ def peeked(source: FileSource | StreamSource, pos: int, n: int) -> bytes:
 
 def no_gather(*_: object) -> None:
     """Gather nothing, as without the accelerator."""
-
-
-@each_row("offset", [0, 1, 777])
-def test_file(offset: int) -> None:
-    """A file is read at any position, in any order and length; positions count from the offset."""
-    source = on_disk(b"#" * offset + DATA, offset=offset)
-    assert (source.seekable, source.size, source.name) == (True, len(DATA), "x.tar")
-    for pos, n in ((0, 512), (299_000, 512), (5, 100_000), (299_999, 512), (300_000, 1), (400_000, 512), (0, 300_000)):
-        assert peeked(source, pos, n) == DATA[pos : pos + n]
-        if pos + n <= len(DATA):
-            assert source.read(pos, pos + n) == DATA[pos : pos + n]
-            assert sent(source, pos, pos + n) == DATA[pos : pos + n]
-    for starts, sizes in ((5, 200_000, 0, 299_999), (100, 7, 0, 1)), ((50, 0), (100, 70)):
-        expected = b"".join(DATA[start : start + size] for start, size in zip(starts, sizes, strict=True))
-        assert gather([source] * len(starts), starts, sizes, no_gather) == expected
-        assert gather([source] * len(starts), starts, sizes, fast.gather) == expected
-    source.release(10_000)
-    assert source.read(0, 10) == DATA[:10], "a file keeps its bytes"
 
 
 def test_file_that_becomes_shorter(tmp_path: Path) -> None:
@@ -218,25 +199,6 @@ def shrink(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sources, "HELD", 8192)
 
 
-@each_row("step", [1, 511, 4096, 1 << 20])
-def test_stream(step: int, window: None) -> None:
-    """A stream is read in order and released; its size is known at the end."""
-    data = DATA[:20_000] if step == 1 else DATA
-    source = stream(data, step)
-    assert (source.seekable, source.size) == (False, None)
-    pos = 0
-    for n in (512, 512, 4000, 1, 512):
-        assert source.peek(pos, n)[:n] == data[pos : pos + n]
-        pos += n
-        source.release(pos)
-    assert source.read(pos, pos + 3000) == data[pos : pos + 3000]
-    assert sent(source, pos, pos + 5000) == data[pos : pos + 5000]
-    source.release(pos + 5000)
-    assert sent(source, pos + 5000, len(data)) == data[pos + 5000 :]
-    assert bytes(source.peek(len(data), 512)) == b""
-    assert source.size == len(data)
-
-
 def test_peek_across_the_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A peek may begin before the position where memory was full (with real sizes, and small ones)."""
     data = big() * 4
@@ -273,19 +235,6 @@ def test_released_bytes_are_not_readable() -> None:
         sent(source, 0, 100)
 
 
-def test_lent_ranges_are_written_before_the_window_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The callback of `lend` is called once, before the window moves."""
-    shrink(monkeypatch)
-    source = stream(DATA, 700)
-    source.peek(0, 512)
-    told: list[bytes] = []
-    source.lend(lambda: told.append(source.read(0, 512)))
-    for pos in range(512, 100_000, 512):
-        source.release(pos)
-        source.peek(pos, 512)
-    assert told == [DATA[:512]]
-
-
 def test_memory_is_bounded_and_the_rest_is_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes beyond HELD are in a file without a name in `tmpdir`, whose space is reused."""
     shrink(monkeypatch)
@@ -300,28 +249,6 @@ def test_memory_is_bounded_and_the_rest_is_in_a_file(tmp_path: Path, monkeypatch
     source.release(250_000)
     source.peek(290_000, 512)
     assert source.read(250_000, 290_000) == DATA[250_000:290_000]
-
-
-def test_a_failure_comes_after_the_bytes_before_it() -> None:
-    """The error of a decoder ends the stream; earlier bytes are readable, and `failure` is the error."""
-    problem = Problem("bad-data", "x.tar.gz", None, "crc")
-    source = stream(DATA[:5000], 700, error=problem)
-    assert peeked(source, 0, 512) == DATA[:512]
-    assert bytes(source.peek(4000, 2000)) == DATA[4000:5000]
-    assert source.failure is problem
-    with pytest.raises(Problem) as error:
-        sent(stream(DATA[:5000], 700, error=problem), 0, 6000)
-    assert error.value is problem
-
-
-def test_close() -> None:
-    """The reader is closed; bytes that were not released are still readable."""
-    reader = Chunks(DATA, 700)
-    source = StreamSource(reader, "x.tar")
-    source.peek(0, 2000)
-    source.close()
-    assert reader.closes == 1
-    assert source.read(0, 2000) == DATA[:2000]
 
 
 @settings(max_examples=40)
@@ -467,24 +394,6 @@ def test_splice_when_the_stream_is_cut(pipe: Callable[[bytes], int], tmp_path: P
     assert os.listdir(tmp_path) == []
 
 
-def test_no_splice_to_a_pipe(pipe: Callable[[bytes], int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pipe gets copies: pages of the pipe that is read may be those of a file, which can change."""
-    monkeypatch.setattr(os, "splice", lambda *args: pytest.fail("spliced"))
-    read, write = os.pipe()
-    found: list[bytes] = []
-
-    def drain() -> None:
-        with open(read, "rb") as file:
-            found.append(file.read())
-
-    reader = threading.Thread(target=drain)
-    reader.start()
-    StreamSource(DescriptorReader(pipe(big())), "x.tar").send(0, 5 * MIB, Sink(write, "out"))
-    os.close(write)
-    reader.join()
-    assert found == [big()]
-
-
 def test_a_long_copy_to_a_closed_pipe(pipe: Callable[[bytes], int]) -> None:
     """The error has the name of the sink, as for a short write."""
     read, write = os.pipe()
@@ -496,17 +405,6 @@ def test_a_long_copy_to_a_closed_pipe(pipe: Callable[[bytes], int]) -> None:
 
 
 # ---- all of a stream, readers
-
-
-def test_spooled(tmp_path: Path) -> None:
-    """A spooled stream can be read in any order, and keeps its failure."""
-    problem = Problem("truncated", "x.tar.gz", None, "cut")
-    reader = Chunks(DATA, 700, problem)
-    source = spooled(StreamSource(reader, "x.tar", str(tmp_path)))
-    assert (source.size, source.name, source.failure, reader.closes) == (len(DATA), "x.tar", problem, 1)
-    assert source.read(200_000, 300_000) == DATA[200_000:]
-    assert source.read(0, 100) == DATA[:100]
-    assert os.listdir(tmp_path) == []
 
 
 def test_temporary_file(tmp_path: Path) -> None:
