@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import Unsupported
+from tarkit.joining.columns import JoinedColumns
 from tarkit.joining.spec import JoinSpec
 from tarkit.joining.table import JoinCounts, JoinTable
 from tarkit.pipeline.output import and_archives
@@ -18,7 +19,7 @@ from tarkit.streams.text import parse_file
 
 if TYPE_CHECKING:
     from tarkit.pipeline.view_reader import ViewReader
-    from tarkit.pipeline.view_rows import ViewFile
+    from tarkit.pipeline.view_rows import ValueTable, ViewFile
 
 _SHIFT = 32  # bits of the number of a joined row; those above are the number of the row of a view that the sample has
 
@@ -47,10 +48,17 @@ class JoinedRow(NamedTuple):
         return True
 
     @property
-    def group(self) -> Any:
-        """Raise Unsupported: a view has the columns of views alone."""
-        words = f"{self.joined.table.name}: columns of a joined table are not columns of a view"
-        raise Unsupported(words, "join them with the view in a table tool, such as DuckDB, polars or pandas")
+    def stored(self) -> Any:
+        """The row of a view that is an input; None for a sample of an archive."""
+        return self.before
+
+    @property
+    def added(self) -> tuple[ValueTable, Sequence[str], Sequence[Any]] | None:
+        """The columns and cells of the table, after these; None without a row."""
+        if not self.place:
+            return None
+        names, cells, *_ = self.joined.table.row(self.place)
+        return self.joined.columns, names, cells
 
     def value(self, column: str) -> Any:
         """Return the value of a column; ABSENT if there is no such column."""
@@ -78,6 +86,7 @@ class Joined:
 
     def __init__(self, table: JoinTable, counts: JoinCounts, view: Location | None, inputs: InputReader) -> None:
         self.table, self.counts, self.view = table, counts, view
+        self.columns = JoinedColumns(table)
         self._inputs = inputs
         self._reader: ViewReader | None = None
 
@@ -146,11 +155,12 @@ class Join(Step):
         if kept is not None and kept[0] == os.getpid():
             table = kept[1]
         else:
-            table = JoinTable(spec, flow.inputs.tmpdir, run.warn, None if view is None else view.table_rows())
+            table = JoinTable(spec, flow.inputs.tmpdir, run.warn, view)
             self._kept = (os.getpid(), table) if self.shared else None
         counts = JoinCounts(table, run.report is not None and not run.part_of_many)
         joined = Joined(table, counts, None if view is None else place, flow.inputs)
         flow.at_end.append(joined.unchanged)
+        flow.tables.append(joined.columns)
         return joined
 
 

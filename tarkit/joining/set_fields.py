@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from tarkit import errors
 from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
+from tarkit.joining.columns import JoinedColumns
 from tarkit.joining.edit import FieldEdit, assigned
 from tarkit.joining.join import JoinedRow
 from tarkit.pipeline.steps import Flow, Step
@@ -35,20 +37,41 @@ class SetFields(Step):
         return True
 
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
-        """Return the samples with their new fields."""
-        return FieldSetter(self.assignments, flow.run.policy).apply(singly(batches))
+        """Return the samples with their new fields. Raises Usage if the output is a view, which has no new contents."""
+        if flow.as_view:
+            self._refuse_contents(flow)
+        return FieldSetter(self.assignments, flow.run.policy, flow.as_view).apply(singly(batches))
+
+    def _refuse_contents(self, flow: Flow) -> None:
+        """Raise Usage for fields that columns become; those of samples that a joined view places are ranges."""
+        columns = flow.tables[-1] if flow.tables else None
+        table = columns.table if isinstance(columns, JoinedColumns) else None
+        named = self.assignments or ()
+        if table is not None and table.is_view:
+            named = [one for one in named if one.members or one.column in table.names]
+        elif self.assignments is None:
+            named = [Assignment("", "")]
+        for one in named:
+            option, field = spell("set", one.field or True), show(one.field) if one.field else "a field of a column"
+            words = f"{option}: a view names ranges of plain archives, and {field} has new contents"
+            keeps = f"{spell('set', '')} keeps columns" if errors.command_line is not None else "columns stay"
+            raise Usage(
+                words, f"{keeps} as values of the view; where it is the input, {spell('set')} makes fields of them"
+            )
 
 
 class FieldSetter:
     """Makes fields of the columns of rows, in one run."""
 
-    def __init__(self, assignments: Sequence[Assignment] | None, policy: Policy) -> None:
+    def __init__(self, assignments: Sequence[Assignment] | None, policy: Policy, keeps_rows: bool = False) -> None:
+        """With `keeps_rows` columns of a joined table are still values of the samples."""
         self._assignments = assignments
         self._policy = policy
+        self._keeps_rows = keeps_rows
         self._by_names: dict[tuple[str, ...], list[Assignment]] = {}
 
     def apply(self, samples: Iterable[TarSample]) -> Iterator[TarSample]:
-        """Yield the samples with their fields; rows that fields were made of are gone."""
+        """Yield the samples with their fields; rows that fields were made of are gone, if they are not kept."""
         emptied, first = 0, b""
         for sample in samples:
             if sample.row is None or sample.key is None:
@@ -94,7 +117,7 @@ class FieldSetter:
             edit.add(other)
         changed = edit.done(adds=self._assignments is None)
         if changed is not None:
-            changed.row = row.before if isinstance(row, JoinedRow) else None
+            changed.row = row if self._keeps_rows else row.before if isinstance(row, JoinedRow) else None
         return changed
 
     def _chosen(self, sample: TarSample, key: bytes, choices: list[FieldChoice]) -> TarSample | None:

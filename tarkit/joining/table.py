@@ -10,7 +10,7 @@ import marshal
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import TarkitError, show, spell
 from tarkit.joining.spec import KEY_COLUMN, JoinSpec
@@ -18,7 +18,10 @@ from tarkit.sizes import plural
 from tarkit.spill.keyed import BATCH, KeyedRecords, RepeatedRecord
 from tarkit.tables.reader import TableRow
 from tarkit.tables.recipe import MalformedRow
-from tarkit.tables.rows import NumberList, content_of, number_types, read_rows, table_format
+from tarkit.tables.rows import NumberList, content_of, number_types, parquet_schema, read_rows, table_format
+
+if TYPE_CHECKING:
+    from tarkit.pipeline.view_rows import ViewFile
 
 SAME_TAIL = 1000  # rows whose cells may have one last part in common, for a sample that no other cell matches
 NAMED = 100_000  # keys without a row, and rows without a sample, that the report lists
@@ -41,6 +44,9 @@ class JoinTable:
         column: the column of keys.
         names: the columns of all rows.
         example: the key of the first row; empty without rows.
+        format: its format.
+        is_view: whether it is a view.
+        stored: the schema of a table that is Parquet, as Arrow has it; None for others.
         rows: the number of rows that can be found.
         repeated: the number of rows left out while the table is read, since another one has their key.
 
@@ -53,10 +59,12 @@ class JoinTable:
         spec: JoinSpec,
         tmpdir: str | None = None,
         warn: Callable[[str], None] = lambda text: None,
-        rows: Iterable[tuple[TableRow, Any]] | None = None,
+        view: ViewFile | None = None,
     ) -> None:
-        """Read a table; `rows` are rows of a view, each with its place."""
+        """Read a table; `view` is its file if it is one."""
         self.spec, self.name, self.column = spec, spec.name, spec.column
+        self.format = table_format(spec.word, "join")
+        self._size = 0
         self.names: dict[str, None] = {}
         self.example = b""
         self._records = KeyedRecords(tmpdir, spec.on_duplicate)
@@ -65,12 +73,15 @@ class JoinTable:
         self._dtypes: dict[str, str] = {}
         self._latest: tuple[int, FoundRow] = 0, FoundRow((), (), 0, None)
         lines: deque[int] = deque(maxlen=BATCH)
-        if rows is None:
-            if table_format(spec.word, "join") == "parquet":
-                self._dtypes = number_types(spec.word, spec.storage)
-            said = read_rows(
-                spec.word, table_format(spec.word, "join"), spec.storage, lambda text: warn(f"{self.name}: {text}")
-            )
+        self.stored, self.is_view = None, view is not None
+        rows: Iterable[tuple[TableRow, Any]]
+        if view is not None:
+            self.stored, rows = view.value_schema(), view.table_rows()
+        else:
+            if self.format == "parquet":
+                self.stored = parquet_schema(spec.word, spec.storage)
+                self._dtypes = number_types(self.stored)
+            said = read_rows(spec.word, self.format, spec.storage, lambda text: warn(f"{self.name}: {text}"))
             rows = ((row, None) for row in said)
         line = 0
         try:
@@ -101,7 +112,7 @@ class JoinTable:
                 if self.column == KEY_COLUMN
                 else None
             )
-            line = row.line if table_format(self.spec.word, "join") in ("jsonl", "parquet") else 1
+            line = row.line if self.format in ("jsonl", "parquet") else 1
             words = f"no column {show(self.column)}, the columns are {', '.join(map(show, names))}"
             raise MalformedRow(words, line, hint)
         key = _as_key(row.values[names.index(self.column)])
@@ -111,6 +122,7 @@ class JoinTable:
         self._has_files = self._has_files or b"." in tail
         self.example = self.example or key
         record = marshal.dumps((shape, list(row.values), row.line, place), 2)
+        self._size += len(record)
         self._records.add(key, record, tail if self.spec.by == "stem" and tail != key else b"")
 
     def find(self, key: bytes, names: Callable[[], Iterable[bytes]]) -> tuple[int, list[int]] | None:
@@ -179,6 +191,15 @@ class JoinTable:
             if name in self._dtypes and cells[at] is not None:
                 cells[at] = NumberList(cells[at], self._dtypes[name])
         return FoundRow(names, cells, line, place)
+
+    @property
+    def row_size(self) -> int:
+        """The mean number of bytes of a row."""
+        return self._size // max(self._records.added, 1)
+
+    def all_rows(self) -> Iterator[FoundRow]:
+        """Yield all rows."""
+        return map(self._loaded, self._records.all_records())
 
     def numbered_keys(self) -> Iterator[tuple[int, bytes]]:
         """Yield number and key of each row."""

@@ -281,6 +281,7 @@ class Chain:
         moves: bool = True,
         contents: bool = True,
         listed: bool = False,
+        as_view: bool = False,
         directory: str | None = None,
         spool: bool = False,
         inputs: InputReader | None = None,
@@ -294,6 +295,7 @@ class Chain:
             contents: whether all contents are read, or just headers and some values.
             listed: whether the output needs keys and places alone, so that rows of views may pass without a look at
                 their archives, if no step needs more.
+            as_view: whether the output is a view.
             directory: that of the output, for temporary files.
             spool: whether streams, and results of code of the user, are kept in temporary files, so that `Flow.reread`
                 can read the samples again after all steps, and the next run the inputs.
@@ -309,7 +311,7 @@ class Chain:
         inputs.gather = next((step.scope for step in steps if step.scope != "sample" or step.opaque), None) == "parts"
         inputs.stream, inputs.reordered, inputs.field = False, False, None
         inputs.unread = listed and all(step.reads == "keys" for step in steps)
-        flow = Flow(run, inputs, keys_may_repeat=self._origin.keys_may_repeat)
+        flow = Flow(run, inputs, keys_may_repeat=self._origin.keys_may_repeat, as_view=as_view)
         flow.at_end.append(inputs.unchanged)
         with ExitStack() as stack:
             stack.push(flow)  # processes of the first steps end with an error of a later one

@@ -26,6 +26,7 @@ from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
     from tarkit.pipeline.output import Output
+    from tarkit.pipeline.view_rows import ValueTable
     from tarkit.streams.sink import Sink
 
 
@@ -47,6 +48,8 @@ class Flow:
         repeats: the option by which a sample may come several times under one key; empty if there is none.
         reread: iterates once more over the samples behind all steps, by a policy of its own, while no sample is asked
             for otherwise.
+        as_view: whether the output is a view, which has values of samples, and no new contents.
+        tables: those that samples are joined with, whose columns a view has.
         at_end: called after the last sample; they raise TarkitError or report.
         stack: the processes and outputs of steps; leaving a `with` block of the flow ends them, so that no process
             lives on with the traceback of an exception, and completes outputs.
@@ -59,6 +62,8 @@ class Flow:
     has_all: bool = False
     repeats: str = ""
     reread: Callable[[Policy], Iterator[SampleBatch]] = lambda policy: iter(())
+    as_view: bool = False
+    tables: list[ValueTable] = field(default_factory=list)
     at_end: list[Callable[[], None]] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
 

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
 from tarkit.errors import TarkitError, Unsupported, Usage, printable, show
 from tarkit.pipeline.origins import is_object
@@ -43,6 +43,24 @@ PLACES = (*REQUIRED, MORE, FIELDS)
 """The columns that say where a sample lies; all others are values."""
 
 ROWS = 8192  # that are read together
+
+
+class ValueTable(Protocol):
+    """A table whose columns become columns of a view that is written.
+
+    Attributes:
+        name: its name for messages.
+        row_size: the mean number of bytes of its rows.
+    """
+
+    name: str
+    row_size: int
+
+    def schema(self) -> Any:
+        """Return the schema of the columns, as Arrow has them."""
+
+    def array(self, column: str, cells: Sequence[Any], kind: Any) -> Any:
+        """Return cells of a column as an array of a type. Raises TarkitError for cells that it does not hold."""
 
 
 class MoreRange(NamedTuple):
@@ -100,6 +118,16 @@ class StoredRow(NamedTuple):
     def after(self, count: int) -> StoredRow:
         """Return the row that comes `count` rows later in the group."""
         return StoredRow(self.group, self.number + count)
+
+    @property
+    def stored(self) -> StoredRow:
+        """The row itself."""
+        return self
+
+    @property
+    def added(self) -> None:
+        """None: there is no joined table."""
+        return
 
 
 class RowRange(Sequence[StoredRow]):

@@ -9,7 +9,7 @@ from itertools import chain, islice, repeat
 from operator import add, sub
 from typing import TYPE_CHECKING, Any
 
-from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.errors import TarkitError, Unsupported, Usage, show, spell
 from tarkit.pipeline.locator import Locator, directory_of
 from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.stages import without_strays
@@ -23,10 +23,11 @@ from tarkit.pipeline.view_rows import (
     STOP,
     RowGroup,
     RowRange,
+    ValueTable,
     ranges_type,
     view_file,
 )
-from tarkit.samples.sample import SampleBatch, TarSample, singly
+from tarkit.samples.sample import SampleBatch, TarSample, ViewRow, singly
 from tarkit.streams.copy import CHUNK
 from tarkit.streams.location import Location, is_view
 from tarkit.streams.ranges import JoinedSource
@@ -40,7 +41,10 @@ if TYPE_CHECKING:
     from tarkit.pipeline.run import Run
     from tarkit.pipeline.steps import Flow
 
+Added = tuple[ValueTable, Sequence[str], Sequence[Any]]  # a joined table, columns and the cells of a row
+
 ROWS = 1 << 16  # of a row group
+CELLS = 8 << 20  # bytes of the rows of joined tables that are held for a row group
 
 
 class _Rows:
@@ -55,6 +59,14 @@ class _Rows:
         self.into = array("i")  # of the shards that the samples are for, their numbers in `names_into`
         self.names_into: dict[str, int] = {}
         self.values: list[tuple[RowGroup | None, int]] = []  # of each row the group that has its values, and its number
+        self.added: dict[int, Added] = {}  # cells of joined tables, by row
+
+    def add_values(self, row: ViewRow | None) -> None:
+        """Add what the next row has as values."""
+        if row is not None and row.added is not None:
+            self.added[len(self.values)] = row.added
+        stored = None if row is None else row.stored
+        self.values.append((None, 0) if stored is None else stored)
 
     def by_group(self) -> dict[RowGroup | None, tuple[list[int], list[int]]]:
         """Return of each group the numbers of its rows here, and in the group."""
@@ -102,10 +114,17 @@ class ViewWriter:
         schema: the columns with values, as Arrow has them.
         tmpdir: the directory of temporary files.
         into: whether there is a column with the shard that each sample is for.
+        tables: those that samples may be joined with, whose columns the schema has.
     """
 
     def __init__(
-        self, sink: Sink, directory: str | None, schema: Any, tmpdir: str | None = None, into: bool = False
+        self,
+        sink: Sink,
+        directory: str | None,
+        schema: Any,
+        tmpdir: str | None = None,
+        into: bool = False,
+        tables: Sequence[ValueTable] = (),
     ) -> None:
         self._arrow, self._parquet = load_pyarrow("a view")
         arrow = self._arrow
@@ -127,6 +146,8 @@ class ViewWriter:
         self._whole: _Part | None = None  # of all rows, once it is complete
         self._without = {MORE, FIELDS}  # columns that no row has needed yet
         self._rows = _Rows()
+        self._tables = tables
+        self._most = max(min(ROWS, *(CELLS // (table.row_size + 1) for table in tables)), 1) if tables else ROWS
 
     @property
     def position(self) -> int:
@@ -141,7 +162,7 @@ class ViewWriter:
         """
         stop = batch.count if stop is None else stop
         while begin < stop:
-            end = min(begin + ROWS - len(self._rows.keys), stop)
+            end = min(begin + self._most - len(self._rows.keys), stop)
             if self._into:
                 names = self._rows.names_into
                 self._rows.into.extend(repeat(names.setdefault(into, len(names)), end - begin))
@@ -152,7 +173,7 @@ class ViewWriter:
             else:
                 self._add_together(batch, begin, end)
             begin = end
-            if len(self._rows.keys) >= ROWS:
+            if len(self._rows.keys) >= self._most:
                 self._flush()
 
     def _add_together(self, batch: SampleBatch, begin: int, end: int) -> None:
@@ -175,6 +196,9 @@ class ViewWriter:
         elif isinstance(batch.rows, RowRange):
             first_row = batch.rows.first
             rows.values.extend(zip(repeat(batch.rows.group), range(first_row + begin, first_row + end), strict=False))
+        elif self._tables:
+            for row in batch.rows[begin:end]:
+                rows.add_values(row)
         else:
             rows.values += batch.rows[begin:end]  # type: ignore[arg-type]
 
@@ -194,8 +218,7 @@ class ViewWriter:
         rows.shards.append(self._number(first))
         rows.starts.append(start)
         rows.stops.append(stop)
-        row = sample.row
-        rows.values.append((None, 0) if row is None else row)  # type: ignore[arg-type]
+        rows.add_values(sample.row)
 
     def _number(self, source: Source) -> int:
         """Return the number of an archive among those of the rows that are not written yet."""
@@ -264,7 +287,28 @@ class ViewWriter:
                 else:
                     pieces += group.column(field.name).take(there).cast(field.type).chunks
             column = arrow.chunked_array(pieces, field.type).unify_dictionaries()
-            yield column if order is None else column.take(order)
+            column = column if order is None else column.take(order)
+            yield self._joined(column, field, rows.added) if rows.added else column
+
+    def _joined(self, column: Any, field: Any, added: dict[int, Added]) -> Any:
+        """Return a column with the cells of joined tables, in the place of others, where rows of these have some."""
+        cells: dict[ValueTable, tuple[list[int], list[Any]]] = {table: ([], []) for table in self._tables}
+        for here, (table, names, values) in added.items():
+            if table not in cells:  # of one data set of a mix
+                words = f"{table.name}: the columns of this table cannot be those of the view"
+                raise Unsupported(words, "write a view of each data set with its table first")
+            if field.name in names:
+                numbers, values_of_field = cells[table]
+                numbers.append(here)
+                values_of_field.append(values[names.index(field.name)])
+        order, pieces, before = list(range(len(column))), column.chunks, len(column)
+        for table, (numbers, values_of_field) in cells.items():
+            if numbers:
+                pieces.append(table.array(field.name, values_of_field, field.type))
+                for at, here in enumerate(numbers, before):
+                    order[here] = at
+                before += len(numbers)
+        return self._arrow.chunked_array(pieces, field.type).take(self._arrow.array(order))
 
     def finish(self) -> None:
         """Complete the output: with one part its bytes, else the rows of all with the columns of the last one."""
@@ -322,8 +366,21 @@ def open_view(output: Output, inputs: Sequence[Location], flow: Flow, into: bool
         raise TarkitError(
             f"{output.location.name}: two views have columns of one name and different types: {error}"
         ) from None
-    directory = directory_of(output)
-    return ViewWriter(flow.open(output._replace(format=None), inputs), directory, schema, flow.inputs.tmpdir, into)
+    for table in flow.tables:
+        schema = _with_columns(arrow, schema, table.schema())
+    sink = flow.open(output._replace(format=None), inputs)
+    return ViewWriter(sink, directory_of(output), schema, flow.inputs.tmpdir, into, flow.tables)
+
+
+def _with_columns(arrow: Any, schema: Any, added: Any) -> Any:
+    """Return a schema with the columns of a joined table; a column of both keeps its type, if it is one."""
+    types = {field.name: field.type for field in schema}
+    for field in added:
+        if (kind := types.get(field.name)) is None or arrow.types.is_null(kind):
+            types[field.name] = field.type
+        elif arrow.types.is_dictionary(kind):
+            types[field.name] = kind.value_type
+    return arrow.schema(list(types.items()))
 
 
 def write_view(
@@ -337,7 +394,7 @@ def write_view(
         Usage: the output is to be compressed: Parquet does that itself.
         TarkitError: a sample does not consist of ranges of plain archives, or a row cannot say how it is renamed.
     """
-    batches, flow = data.batches(run, contents=False, listed=True, directory=output.directory)
+    batches, flow = data.batches(run, contents=False, listed=True, as_view=True, directory=output.directory)
     first = last = None
     with (
         flow,

@@ -76,6 +76,14 @@ class ViewRow(Protocol):
     def after(self, count: int) -> ViewRow:
         """Return the row that comes `count` rows later."""
 
+    @property
+    def stored(self) -> Any:
+        """The row of a view that is an input, with its values; None for the row of a table alone."""
+
+    @property
+    def added(self) -> tuple[Any, Sequence[str], Sequence[Any]] | None:
+        """The columns and cells that a joined table adds, after the table; None without one."""
+
 
 ABSENT: Any = object()
 """In place of a value that a row does not have; None is null."""

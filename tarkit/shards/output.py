@@ -112,7 +112,12 @@ class ShardsOutput(ShardsPlan):
         contents = self.view is None
         listed = not contents and self.assign is None and self.limits.rule == "tar"
         batches, flow = data.batches(
-            run, contents=contents, listed=listed, directory=self.output.directory, decode_ahead=True
+            run,
+            contents=contents,
+            listed=listed,
+            as_view=self.view is not None,
+            directory=self.output.directory,
+            decode_ahead=True,
         )
         return self.write_samples(without_strays(check_keys(batches, flow), run.policy), flow)
 

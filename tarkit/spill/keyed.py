@@ -128,6 +128,10 @@ class KeyedRecords:
         [(record,)] = self._do("SELECT record FROM records WHERE number = ?", (number,)).fetchall()
         return bytes(record)
 
+    def all_records(self) -> Iterator[bytes]:
+        """Yield each record, by number."""
+        return (record for (record,) in self._do("SELECT record FROM records ORDER BY number"))
+
     def numbered_keys(self) -> Iterator[tuple[int, bytes]]:
         """Yield number and key of each record, by number."""
         return iter(self._do("SELECT number, key FROM records ORDER BY number"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +107,25 @@ def plain_values(column: Any) -> list[Any]:
     kind = _plain_type(arrow, column.type)
     values = (column if kind == column.type else column.cast(kind)).to_pylist()
     return [_plain(value) for value in values] if "binary" in str(kind) or "decimal" in str(kind) else values
+
+
+def typed_array(values: Sequence[Any], kind: Any) -> Any:
+    """Return an array of a type, of values that are as those of `plain_values`.
+
+    Raises:
+        ValueError, TypeError, ArrowException: values that the type does not hold.
+    """
+    arrow, _ = load_pyarrow("Parquet")
+    if arrow.types.is_decimal(kind):
+        from decimal import Decimal
+
+        values = [None if value is None else Decimal(repr(value)) for value in values]
+    if arrow.types.is_time(kind):  # a part of a time stamp: text alone cannot be cast
+        days = arrow.array([None if value is None else f"1970-01-01 {value}" for value in values], arrow.string())
+        return days.cast(arrow.timestamp(kind.unit)).cast(kind)
+    plain = _plain_type(arrow, kind)
+    made = arrow.array(values, plain)
+    return made if plain == kind else made.cast(kind)
 
 
 def _plain_type(arrow: Any, kind: Any) -> Any:

@@ -60,18 +60,23 @@ class NumberList(list[Any]):
         self.dtype = dtype
 
 
-def number_types(word: str, storage: StoreOptions | None) -> dict[str, str]:
-    """Return the types of the columns of a Parquet file that have lists of numbers, as numpy names them."""
+def parquet_schema(word: str, storage: StoreOptions | None) -> Any:
+    """Return the schema of a Parquet file, as Arrow has it."""
     _, parquet = load_pyarrow(f"{file_label(word)}: Parquet")
-    found = {}
     with _parquet_file(parquet, word, storage) as file:
-        for field in file.schema_arrow:
-            kind = field.type
-            while hasattr(kind, "value_type"):
-                kind = kind.value_type
-            dtype = _DTYPES.get(str(kind), str(kind))
-            if kind is not field.type and dtype.startswith(("int", "uint", "float")):
-                found[field.name] = dtype
+        return file.schema_arrow
+
+
+def number_types(schema: Any) -> dict[str, str]:
+    """Return the types of the columns of a schema that have lists of numbers, as numpy names them."""
+    found = {}
+    for field in schema:
+        kind = field.type
+        while hasattr(kind, "value_type"):
+            kind = kind.value_type
+        dtype = _DTYPES.get(str(kind), str(kind))
+        if kind is not field.type and dtype.startswith(("int", "uint", "float")):
+            found[field.name] = dtype
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -251,6 +251,7 @@ def test_paths_by_stem(run: Run, archive: Archive) -> None:
     assert "1000 cells and more have the last part of 'cat/3', such as '0/3.jpg'" in run(*words, exit=1).stderr
 
 
+@pytest.mark.forks
 def test_an_output_for_each_input(run: Run, archive: Archive) -> None:
     """A table of a few corrections leaves other shards as they are; it is an error if no shard has a row."""
     for name in "ab":
@@ -490,3 +491,52 @@ def test_members_of_bad_json(words: list[str], expected: list[Any], run: Run, ar
     Path("t.csv").write_text("id,a,b\na,1,4\nb,2,5\nc,3,6\n")
     run("cat", "a.tar", "--join", "t.csv:id", "--set", "json:{a} b", *words, "-o", "out.tar")
     assert entries("out.tar") == [*expected, ("c.json", b'{"a": 3}'), ("c.b", b"6")]
+
+
+def test_columns_of_a_view_against_a_model(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of a joined table are columns of a view: with it as input the join itself is there."""
+    parquet = pytest.importorskip("pyarrow.parquet", reason="views are Parquet files")
+    draw = Random(5)
+    kinds: list[Callable[[], Any]] = [
+        lambda: draw.randrange(-9, 1 << 58),
+        lambda: draw.choice([0.1, 1e300, -2.5]),
+        lambda: draw.choice(["x", "007", "1.10", "ü, y", "3", "true"]),
+        lambda: draw.random() < 0.5,
+        lambda: [draw.randrange(9) for _ in range(draw.randrange(1, 3))],
+        lambda: [[draw.random()], []],
+        lambda: {"b": draw.randrange(3), "a": draw.choice("xy")},
+        lambda: draw.choice([{"a": 1}, {"b": [None]}, [1, "x"], "text", 5]),
+    ]
+    for _ in range(12):
+        suffix, of_kinds = draw.choice([("csv", 3), ("tsv", 3), ("jsonl", 8), ("parquet", 7)])
+        columns = {name: draw.choice(kinds[:of_kinds]) for name in "uv"}
+        samples: dict[str, dict[str, Any]] = {f"k{n}": {} for n in range(draw.randrange(1, 9))}
+        archive([(f"{key}.{field}", b"old") for key in samples for field in ("u", "jpg")])
+        source = "in.tar"
+        if columns["u"] is not kinds[7] and draw.random() < 0.5:  # a view with values of its own
+            samples = {key: {"u": columns["u"](), "x": n} for n, key in enumerate(samples)}
+            run("cat", "in.tar", "-o", source := "v.parquet")
+            view = parquet.read_table(source)
+            for name in "ux":
+                view = view.append_column(name, [[sample[name] for sample in samples.values()]])
+            parquet.write_table(view, source)
+        rows = {key: {name: make() for name, make in columns.items()} for key in draw.sample([*samples], len(samples))}
+        if draw.random() < 0.5:
+            rows["k0"]["v"] = None
+        if draw.random() < 0.3 and len(rows) > 1:
+            rows.popitem()
+        given = table(f"t.{suffix}", [{"id": key, **row} for key, row in rows.items()])
+        join, words = ["--join", f"{given}:id", "--set"], ["--set", "txt:v cls.txt:u", "-o"]
+        expected = {key: {**sample, **rows.get(key, {})} for key, sample in samples.items()}
+        monkeypatch.setattr("tarkit.pipeline.view_writer.CELLS", draw.choice([50, 8 << 20]))
+        run("cat", source, *join, "", "-o", "out.parquet")
+        written = parquet.read_table("out.parquet").to_pylist()
+        assert [row["__key__"] for row in written] == [*expected]
+        for row in written:
+            for name, value in expected[row["__key__"]].items():
+                assert row[name] in (value, json.dumps(value, separators=(",", ":"))) or str(row[name]) == value
+        tarkit.open(source).join(given, "id").sort(reverse=True).write("sorted.parquet")
+        assert parquet.read_table("sorted.parquet").to_pylist() == written[::-1]
+        run("cat", source, "--keys-from", f"{given}:id", *join, *words[1:], "a.tar")
+        run("cat", "out.parquet", "--keys-from", f"{given}:id", *words, "b.tar")
+        assert Path("a.tar").read_bytes() == Path("b.tar").read_bytes()
