@@ -454,6 +454,17 @@ def each_feed(test: Callable[..., None]) -> Callable[..., None]:
 
 
 @pytest.fixture
+def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make samples over 2 KiB large, and limit the window, and a splice, to 32 KiB."""
+    from tarkit.samples import reader
+    from tarkit.streams import source
+
+    monkeypatch.setattr(reader, "LARGE", 1 << 11)
+    for name in ("CHUNK", "HELD", "SPLICED"):
+        monkeypatch.setattr(source, name, 1 << 15)
+
+
+@pytest.fixture
 def feeds(here: Path) -> list[Feed]:
     """Return all kinds of feeds, for the rows of tables."""
     return [Feed(kind) for kind in KINDS]

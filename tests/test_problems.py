@@ -9,7 +9,7 @@ import pytest
 
 from tarkit import errors
 from tarkit.errors import CommandFailed, Problem, TarkitError, Usage, printable, respell, show
-from tarkit.problems import PROBLEMS, SHOWN, Policy
+from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples import reader
 from tests._tools import each_row
 from tests.conftest import Archive, Piped, Run
@@ -101,70 +101,6 @@ def test_maxerr() -> None:
     with pytest.raises(Problem, match="duplicate-entry"):
         policy.apply(problem("duplicate-entry"))
     assert policy.dropped == {"truncated": 1, "bad-header": 1}
-
-
-def test_many_of_a_kind_are_not_all_printed() -> None:
-    """The first few of a kind are printed, then a message that more follow; other kinds are not affected."""
-    said: list[str] = []
-    policy = Policy(skip=["all"], warn=said.append)
-    for offset in range(100):
-        policy.apply(problem("duplicate-entry", offset))
-    policy.apply(problem("truncated"))
-    assert len(said) == SHOWN + 2
-    assert said[SHOWN] == "more of [duplicate-entry] follow; they are only counted"
-    assert said[-1].endswith("[truncated]")
-    assert policy.dropped == {"duplicate-entry": 100, "truncated": 1}
-
-
-@each_row(
-    ("allow", "skip", "allowed", "skipped"),
-    [
-        (["truncated"], ["bad-header"], {"truncated"}, {"bad-header"}),
-        (["all"], ["bad-header"], PROBLEMS.keys() - {"bad-header"}, {"bad-header"}),
-        (["truncated"], ["all"], {"truncated"}, PROBLEMS.keys() - {"truncated"}),
-        (["truncated,bad-header", "bad-data"], [], {"truncated", "bad-header", "bad-data"}, set()),
-        ([" truncated , "], [], {"truncated"}, set()),
-        ([], [], set(), set()),
-    ],
-)
-def test_names(allow: list[str], skip: list[str], allowed: set[str], skipped: set[str]) -> None:
-    """Options can be repeated, and take commas and `all`; a name takes precedence over `all`."""
-    policy = Policy(allow, skip)
-    assert (policy.allowed, policy.skipped) == (allowed, skipped)
-
-
-@each_row(
-    ("allow", "skip", "message"),
-    [
-        (["nothing"], [], r"allow nothing: unknown problem; the problems are: all, truncated,"),
-        ([], ["truncated,typo"], r"skip typo: unknown problem"),
-        (["truncated"], ["truncated"], r"allow and skip both name truncated"),
-        (["truncated,bad-data"], ["truncated"], r"allow and skip both name truncated$"),
-        (["all"], ["all"], r"allow and skip both name"),
-    ],
-)
-def test_unknown_names(allow: list[str], skip: list[str], message: str) -> None:
-    """An unknown name is a usage error that lists the known ones."""
-    with pytest.raises(Usage, match=message) as error:
-        Policy(allow, skip)
-    assert error.value.exit_code == 2
-
-
-@each_row(
-    ("settings", "lenient"),
-    [
-        ({}, False),
-        ({"allow": ["duplicate-entry", "no-end-marker"]}, False),
-        ({"allow": ["trailing-data"]}, True),
-        ({"allow": ["truncated"]}, True),
-        ({"allow": ["all"]}, True),
-        ({"skip": ["duplicate-entry"]}, True),
-        ({"maxerr": 1}, True),
-    ],
-)
-def test_lenient(settings: dict[str, object], lenient: bool) -> None:
-    """A policy is lenient if a problem may still change a sample: it is then passed on at its end only."""
-    assert Policy(**settings).lenient == lenient  # type: ignore[arg-type]
 
 
 def test_names_and_defaults_stay() -> None:

@@ -200,19 +200,3 @@ def test_shards_of_others_are_not_replaced(here: Path) -> None:
     assert Path("out/b-0.tar").read_bytes() == b"of another"
 
 
-def test_files_that_options_name(here: Path) -> None:
-    """Jobs are done again if a list or a function that they use has changed, and only then."""
-    shards()
-    Path("list").write_text("a/0\nb/0\nc/1\n")
-    line = ["cat", *INPUTS, "--keys-from", "list", "-o", "out/{stem}.tar", "--journal", "j", "--resume"]
-    function = "def change(sample):\n    return {'__key__': sample['__key__'], 'txt': %r}\n"
-    Path("own.py").write_text(function % b"1")
-    maps = ["each", *INPUTS, "--journal", "k", "--resume"]
-    maps += ["--", "proc", "--map", "own:change", "{}", "-o", "out/{stem}.new"]
-    for words in (line, maps):
-        assert [counted(words), counted(words)] == [(3, 0), (0, 3)]
-    Path("list").write_text("a/0\nb/0\nc/0\n")
-    Path("own.py").write_text(function % b"changed")
-    for words in (line, maps):
-        assert counted(words) == (3, 0)
-    assert dict(entries("out/a.new"))["a/0.txt"] == b"changed"

@@ -15,7 +15,8 @@ import pytest
 from tarkit.samples import reader
 from tarkit.streams import source
 from tests._tools import each_row
-from tests.commands.test_cat import DAMAGE, FIELDS, SAMPLE, SELECT, SIX, write_lists
+from tests.commands.test_cat import FIELDS, SAMPLE, SELECT, SIX, write_lists
+from tests.commands.test_cat_problems import DAMAGE
 from tests.commands.test_sort import machine
 from tests.conftest import KINDS, Archive, Content, Feed, Ran, Run
 

@@ -294,21 +294,6 @@ def test_what_has_changed_is_done_again(unbroken: dict[str, bytes]) -> None:
             assert outputs() == unbroken
 
 
-@each_row("words", [["cp", "{}.txt", "{}.copy"], ["sh", "-c", 'cp "${{1#file:}}" "$2"', "-", "file:{}.txt", "{}.copy"]])
-def test_files_of_other_programs(here: Path, words: list[str]) -> None:
-    """Words with placeholders that name files are looked at as well, after the job."""
-    for value in "ab":
-        Path(f"{value}.txt").write_text(value)
-    line = ["each", "a", "b", "--journal", "j", "--resume", "--", *words]
-    tarkit(*line)
-    Path("a.copy").unlink()
-    Path("b.txt").write_text("new b")
-    assert len(said(tarkit(*line))) == 0
-    assert (len(records()), Path("a.copy").read_text(), Path("b.copy").read_text()) == (4, "a", "new b")
-    tarkit(*line)
-    assert len(records()) == 4
-
-
 def test_directories_are_compared(here: Path) -> None:
     """A file that has changed in a directory that a job reads or writes, at any depth, has it done again."""
     for name in "ab":
@@ -387,45 +372,6 @@ def test_values_of_other_programs_are_not_requested(here: Path, kind: str) -> No
             assert (ran.stderr, len(records()) - before) == (b"", count)
     assert len(Path("ran").read_text().splitlines()) == 4
     assert asked == []
-
-
-def test_no_secrets(here: Path) -> None:
-    """Secrets of URLs are in no journal, report, message or table."""
-    url = "https://me:hidden@127.0.0.1:9/a.tar?X-Amz-Signature=hidden"
-    line = ["-v", "--net-retries", "0", "--journal", "j", "--report", "r", "--", "bash", "-c", "exit 1", "-", "{}"]
-    ran = tarkit("each", url, *line, exit=1)
-    said = ran.stderr.decode() + Path("j").read_text() + Path("r").read_text()
-    assert "hidden" not in said
-    assert said.count("https://") >= 4
-
-
-def test_a_poisoned_value(here: Path) -> None:
-    """One shard is damaged: all others are written, it alone is not, and once repaired it alone is done."""
-    shards(5)
-    whole = Path("in-3.tar").read_bytes()
-    Path("in-3.tar").write_bytes(whole[:1000])
-    line = [
-        "each",
-        "{0..4}",
-        "--journal",
-        "j",
-        "--resume",
-        "--halt",
-        "never",
-        "--",
-        "sort",
-        "in-{}.tar",
-        "-o",
-        "out-{}.tar",
-    ]
-    ran = tarkit(*line, exit=1)
-    assert "3: tarkit: in-3.tar: " in said(ran)[0]
-    assert said(ran)[-3].endswith("tarkit sort in-3.tar -o out-3.tar")
-    assert sorted(outputs()) == [f"out-{value}.tar" for value in "0124"]
-    Path("in-3.tar").write_bytes(whole)
-    tarkit(*line)
-    assert [each["value"] for each in records()][5:] == ["3"]
-    assert len(outputs()) == 5
 
 
 def test_a_full_disk(here: Path) -> None:

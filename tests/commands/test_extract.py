@@ -284,17 +284,6 @@ def test_long_names(run: Run, archive: Archive, feeds: list[Feed]) -> None:
 # ---- damage and signals
 
 
-@each_feed
-def test_damage(run: Run, archive: Archive, feed: Feed) -> None:
-    """A truncated archive writes nothing if it is a file, else no partial file."""
-    archive(tar({"a.x": b"1", "b.bin": b"2" * 900_000})[:500_000])
-    assert "[truncated]" in run("extract", feed("in.tar"), "-C", "out", exit=1).stderr
-    if feed.kind == "file":
-        assert not Path("out").exists()
-    else:
-        assert [*tree("out")] in ([], ["a.x"])
-
-
 @each_row(("size", "force"), [(9000, False), (9000, True), (300_000, False), (300_000, True)])
 def test_a_full_disk(size: int, force: bool, run: Run, archive: Archive) -> None:
     """With a limit on file sizes, as on a full disk, the error names the file, which does not exist."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
@@ -130,28 +129,6 @@ def test_an_index_that_leads_into_a_payload(run: Run, archive: Archive) -> None:
     time = os.stat("1.idx").st_mtime_ns
     os.utime(name, ns=(time, time))
     assert run("get", "k2.x", name).stdout == b"two"
-
-
-@each_row("way", ["index", "stream"])
-def test_many_fields(way: str, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time is linear in the number of fields of a sample, and of fields named as the key."""
-    monkeypatch.setattr(reader, "LARGE", 1 << 12)
-
-    def seconds(count: int) -> float:
-        rows = {f"seg.f{number:06}": b"" for number in range(count)}
-        rows |= {f"k{number}.{field}": b"" for number in range(count) for field in ("a", "seg.png") if way == "index"}
-        name = archive(rows)
-        if way == "index":
-            run("index", name, "--format", "dali")
-        times = []
-        for _ in range(2):
-            started = time.process_time()
-            ran = run("get", f"seg.f{count - 1:06}", name if way == "index" else f"pipe:cat {name}", "-v")
-            times.append(time.process_time() - started)
-            assert ("looked up in in.idx" in ran.stderr) == (way == "index")
-        return min(times)
-
-    assert seconds(3000) < 40 * seconds(300)
 
 
 @each_row(

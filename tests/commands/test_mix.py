@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import gzip
 import json
 import os
 import random
-import resource
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,7 @@ import pytest
 from tarkit.samples import reader
 from tarkit.samples.fields import stem
 from tarkit.streams import source
-from tests._tools import each_row, process
+from tests._tools import each_row
 from tests.conftest import Archive, Content, Feed, Link, Piped, Run, body, each_feed, entries, keys, pick, tar
 
 A: dict[str, Content] = {f"a{n}.{field}": f"A{n}{field}".encode() * 99 for n in range(3) for field in ("cls", "jpg")}
@@ -91,18 +88,6 @@ def test_the_model(until: str, seed: int, run: Run, archive: Archive, feeds: lis
         for more in ([], ["-p", "3"]):
             ran = run("mix", *words, "--until", until, "--seed", str(seed), *more)
             assert ran.stdout == tar([(f"{name}.t", name.encode()) for name in expected.split()])
-
-
-@each_feed
-def test_a_seed_that_was_drawn_is_told(run: Run, archive: Archive, feed: Feed) -> None:
-    """Without --seed a seed is drawn, printed once and reported; with that seed the output is the same."""
-    words = feed(archive(A, "a.tar")), feed(archive(B, "b.tar"))
-    for options in (["--until", "all"], ["--until", "all", "--sample", "1"]):
-        ran = run("mix", *words, *options, "--report", "r.json")
-        seed = json.loads(Path("r.json").read_text())["seed"]
-        assert ran.lines == [f"tarkit: seed: {seed}"]
-        again = run("mix", *words, *options, "--seed", str(seed))
-        assert (again.stdout, again.stderr) == (ran.stdout, "")
 
 
 def test_shares(run: Run, archive: Archive) -> None:
@@ -430,21 +415,6 @@ def test_large_samples_of_streams(run: Run, archive: Archive, feed: Feed, monkey
             assert ran.stdout == tar(pick(everything, order))
         else:
             assert {name: content for name, content in entries(ran.stdout) if "~" not in name} == everything
-
-
-def test_many_shards_and_few_descriptors(run: Run, archive: Archive) -> None:
-    """One shard of each source is open at a time."""
-    limit = 32
-    for letter in "ab":
-        for n in range(40):
-            archive({f"{letter}{n:03}.x": b""}, f"{letter}-{n:03}.tar")
-    words = ["mix", "a-{000..039}.tar@2", "b-*.tar", "--until", "all", "--seed", "1", "-o", "out.tar"]
-    few = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (limit, limit))
-    started = process(*words, first=few, stderr=subprocess.PIPE)
-    assert (started.communicate()[1], started.returncode) == (b"", 0)
-    names = [[f"{letter}{n:03}" for n in range(40)] for letter in "ab"]
-    assert keys("out.tar") == drawn(1, (2, names[0]), (1, names[1]), until="all")
-    assert run(*words[:-2]).stdout == Path("out.tar").read_bytes()
 
 
 # ---- errors

@@ -80,7 +80,7 @@ def test_memory_does_not_change_the_output(memory: str, run: Run, archive: Archi
 
 @each_row(("seed", "size"), [(0, 4), (7, 1000), (7, 110), (7, 1), (7, 3)])
 def test_buffer(seed: int, size: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """The order equals webdataset's, for each size of the buffer."""
+    """The order equals webdataset's, for each size of the buffer, also that of cat -s."""
     numbers = " ".join(f"{number:03}" for number in range(120))
     members = {f"{key}.x": key.encode() for key in numbers.split()}
     expected = tar(pick(members, like_webdataset(numbers, seed, size)))
@@ -90,32 +90,10 @@ def test_buffer(seed: int, size: int, run: Run, archive: Archive, feeds: list[Fe
         assert ran.stdout == expected
         what = f"a buffer of {plural(size, 'sample')} mixes locally only; without --buffer all are mixed with all"
         assert ran.lines == [f"tarkit: {what}"]
+        assert run("cat", feed("in.tar"), "--seed", str(seed), "-s", str(size)).stdout == expected
 
 
 # ---- entries without key, equal keys, links
-
-
-@each_row("seed", range(4))
-def test_entries_without_key_come_first(seed: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """Entries without a key come first, in their order; those inside a sample stay there."""
-    inside = [("b.jpg", b"1"), ("b.d/.hidden", b"2"), ("b.txt", b"3")]
-    members: list[tuple[str, Content]] = [
-        ("d", None), ("a.x", b"a"), ("README", b"r"), *inside, ("c.x", b"c"), (".end", b"e"), ("last", None)
-    ]  # fmt: skip
-    samples = {"a": [("a.x", b"a")], "b": inside, "c": [("c.x", b"c")]}
-    expected: list[tuple[str, Content]] = [("d", None), ("README", b"r"), (".end", b"e"), ("last", None)]
-    for key in by_seed("a b c", seed).split():
-        expected += samples[key]
-    for feed in feeds:
-        assert run("shuffle", feed(archive(members)), "--seed", str(seed)).stdout == tar(expected)
-
-
-@each_feed
-def test_no_samples(run: Run, archive: Archive, feed: Feed) -> None:
-    """An archive with only entries without a key, or without entries, is copied unchanged."""
-    word = feed(archive([("d", None), ("README", b"1")]))
-    assert run("shuffle", word, "--seed", "1").stdout == tar([("d", None), ("README", b"1")])
-    assert run("shuffle", feed(archive({})), "--seed", "1").stdout == tar({})
 
 
 @each_feed
@@ -202,14 +180,6 @@ def test_new_keys_have_the_name_of_their_archive(run: Run, archive: Archive, fee
         assert out[0] == ("README", b"")
 
 
-@each_feed
-def test_index_counts_in_the_new_order(run: Run, archive: Archive, feed: Feed) -> None:
-    """{index} counts in the new order, so that shuffled keys can ascend."""
-    out = entries(run("shuffle", feed(archive(TEN)), "--seed", "4", "-f", "jpg", "-R", "{index:03d}").stdout)
-    assert [name for name, _ in out] == [f"{number:03}.jpg" for number in range(10)]
-    assert [content for _, content in out] == [TEN[f"{key}.jpg"] for key in by_seed(LETTERS, 4).split()]
-
-
 @each_row("command", ["shuffle --seed 4", "sort"])
 def test_all_keys_required(command: str, run: Run, archive: Archive) -> None:
     """Without one of them there is no output."""
@@ -217,17 +187,6 @@ def test_all_keys_required(command: str, run: Run, archive: Archive) -> None:
     words = ["--keys-from", "list", "--require-all", "-o", "out.tar"]
     assert "1 missing" in run(*command.split(), archive(TEN), *words, exit=1).stderr
     assert not Path("out.tar").exists()
-
-
-@each_feed
-def test_damaged_samples_move_whole(run: Run, archive: Archive, feed: Feed) -> None:
-    """The remaining parts of a damaged sample move together, without the damage between them."""
-    data = tar(TEN)
-    word = feed(archive(data[: 512 * 3] + b"x" * 512 + data[512 * 3 :]))
-    ran = run("shuffle", word, "--seed", "1", "--allow", "bad-header", "-f", "cls", "-q")
-    assert ran.stdout == tar([row for row in pick(TEN, by_seed(LETTERS, 1)) if row[0].endswith("cls")])
-    ran = run("shuffle", feed("in.tar"), "--seed", "1", "--skip", "bad-header", "-q")
-    assert set(entries(ran.stdout)) < set(TEN.items())
 
 
 # ---- shards and epochs

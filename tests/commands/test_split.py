@@ -10,10 +10,6 @@ import random
 import shlex
 from pathlib import Path
 
-import pytest
-
-from tarkit.samples import reader
-from tarkit.streams import source
 from tests._feeds import in_turn
 from tests._tools import each_row
 from tests.conftest import Archive, Content, Feed, Run, each_feed, entries, keys, pick, tar
@@ -606,14 +602,6 @@ def big(*sizes: int, seed: int = 1) -> dict[str, Content]:
     """Return the sample `big`, with entries of these sizes."""
     draw = random.Random(seed)
     return {f"big.{number}": draw.randbytes(size) for number, size in enumerate(sizes)}
-
-
-@pytest.fixture
-def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make samples over 2 KiB large, and limit the window, and a splice, to 32 KiB."""
-    monkeypatch.setattr(reader, "LARGE", 1 << 11)
-    for name in ("CHUNK", "HELD", "SPLICED"):
-        monkeypatch.setattr(source, name, 1 << 15)
 
 
 def test_a_huge_sample(run: Run, archive: Archive, feeds: list[Feed]) -> None:

@@ -233,20 +233,6 @@ def test_unsafe_names_are_told_of(run: Run, archive: Archive, feed: Feed) -> Non
 
 
 @each_feed
-def test_select(run: Run, archive: Archive, feed: Feed) -> None:
-    """Only selected samples are counted, for each input."""
-    one, two = feed(archive(ROWS, "1.tar")), feed(archive({"e.cls": b"5", "f.cls": b"66"}, "2.tar"))
-    found = told(run, one, two, "--match", "[abf]$", *(["-p", "2"] if feed.kind == "file" else []))
-    assert [each["samples"] for each in found["shards"]] == [2, 1]
-    assert found["fields"]["cls"]["bytes"] == 5
-    assert told(run, one, two, "--where", "cls > 3")["samples"] == 4
-    assert told(run, one, two, "--shard-slice", "1:2")["fields"]["cls"]["bytes"] == 3
-    assert told(run, one, two, "--count", "1")["samples"] == 1
-    assert run("stats", one, two, "--match", "zz", "--total").stdout == b"0\n"
-    assert run("stats", one, "--match", "zz").stdout.startswith(b"Summary\n  samples")
-
-
-@each_feed
 def test_no_samples(run: Run, archive: Archive, feed: Feed) -> None:
     """An archive without entries, or without samples, is no error."""
     name = feed(archive({}))
@@ -357,15 +343,6 @@ def test_shares_are_those_of_webdataset() -> None:
 
 
 # ---- sizes
-
-
-@each_row(("sizes", "median"), [([], 0), ([7], 7), ([1, 4], 2.5), ([4, 2], 3), ([9, 1, 5], 5), ([1, 1, 2, 100], 1.5)])
-def test_median(sizes: list[int], median: float) -> None:
-    """The median of an even number of sizes is the mean of the two in the middle."""
-    found = Sizes()
-    found.add(sizes)
-    assert found.median == median
-    assert isinstance(found.median, int) or found.median % 1
 
 
 def test_median_of_shards(run: Run, archive: Archive) -> None:

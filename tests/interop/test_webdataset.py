@@ -16,7 +16,7 @@ The ids are those of the questions below. Tests of a part that other folders tes
     tests/stores/test_rewrite.py::test_lists_and_variables_are_those_of_webdataset
     tests/streams/test_location.py::test_braces_are_counted_as_braceexpand_expands_them
 8.7 The shuffle buffer:
-    tests/commands/test_cat.py::test_shuffle
+    tests/commands/test_shuffle.py::test_buffer
     tests/samples/test_pipeline.py::test_shuffle_like_webdataset
     tests/commands/test_shuffle.py::test_buffer
 8.7 Shares of nodes and workers: here;
