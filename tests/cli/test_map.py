@@ -198,5 +198,3 @@ def test_shards_of_others_are_not_replaced(here: Path) -> None:
     ran = tarkit("sort", "x/b.tar.gz", "-c", "1", "-o", "out/{stem}-%d.tar", "--journal", "j", exit=1)
     assert b"out/b-0.tar: there are shards of this name" in ran.stderr
     assert Path("out/b-0.tar").read_bytes() == b"of another"
-
-
