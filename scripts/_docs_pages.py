@@ -13,8 +13,9 @@ from _docs_man import ENVIRONMENT, NEEDED_FOR, SIGNALS, STATUS, loaded
 from tarkit.cli.app import COMMANDS
 from tarkit.cli.command import Option, sections
 from tarkit.cli.command import description as describe
+from tarkit.decoding.forms import FORMS
 from tarkit.media.coding import KINDS, PICKLED_KINDS, ValueKind
-from tarkit.media.coding_pictures import FORMS, MODES
+from tarkit.media.coding_pictures import MODES
 from tarkit.problems import PROBLEMS, ProblemKind
 from tarkit.samples.properties import PROPERTIES
 

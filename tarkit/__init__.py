@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tarkit.dataset import DecodedDataset as DecodedDataset
     from tarkit.dataset import open as open
     from tarkit.dataset import stats as stats
+    from tarkit.decoding.picture import picture as picture
     from tarkit.display.census import Share as Share
     from tarkit.display.inspect import FieldStats as FieldStats
     from tarkit.display.inspect import Stats as Stats
@@ -88,6 +89,7 @@ _MODULES = {
     "map_shards": "tarkit.jobs.map_shards",
     "mix": "tarkit.mixing.mix",
     "open": "tarkit.dataset",
+    "picture": "tarkit.decoding.picture",
     "shard": "tarkit.packing.shard",
     "sql": "tarkit.query.sql",
     "stats": "tarkit.dataset",
@@ -130,6 +132,7 @@ __all__ = [
     "map_shards",
     "mix",
     "open",
+    "picture",
     "shard",
     "sql",
     "stats",

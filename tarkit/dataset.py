@@ -45,12 +45,12 @@ from tarkit.streams.location import Location
 if TYPE_CHECKING:
     from tarkit.checking.check import Report
     from tarkit.checking.targets import Target
+    from tarkit.decoding.decoder import DecodeSpec, FieldDecoder
     from tarkit.display.classes import ClassNames
     from tarkit.display.inspect import Stats
     from tarkit.export.columns import TableFormat
     from tarkit.extraction.extract import FileTime
     from tarkit.indexing.indexed import DecodedIndex, IndexedDataset
-    from tarkit.media.decoder import DecodeSpec, FieldDecoder
     from tarkit.pipeline.chain import Input
     from tarkit.proc.step import WorkOptions
     from tarkit.samples.items import EntryName
@@ -282,7 +282,8 @@ class Dataset(Chain):
                 `"rgba"`, `"l"` for float32 from 0 to 1; `"torchrgb"`, `"torchrgb8"` and so on for torch tensors,
                 channels x height x width. A dict from the ends of names to such a name, a function of the bytes,
                 True for the table, or None for bytes: `{"seg.png": "l8", "jpg png": function, "*": None}`, where
-                `"*"` is for all other fields, which are by default decoded by the table.
+                `"*"` is for all other fields, which are by default decoded by the table. `tarkit.picture` makes a
+                function for pictures of a size.
             allow_pickle: decode pickles too, which can run any code.
 
         Raises:
@@ -296,7 +297,7 @@ class Dataset(Chain):
         >>> [sample["jpg"] for sample in tarkit.open("a.tar").decode({"jpg": len})]
         [3, 3]
         """
-        from tarkit.media.decoder import parse_decode
+        from tarkit.decoding.decoder import parse_decode
 
         return DecodedDataset._of(self, parse_decode(how, allow_pickle))
 

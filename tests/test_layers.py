@@ -81,6 +81,7 @@ LAYERS = [
     "spill",
     "parallel",
     "media",
+    "decoding",
     "tar",
     "messages",
     "tables",
@@ -238,7 +239,8 @@ EDGE = {
     "duckdb": lambda name: name == "tarkit.query.engine",
     "rich": lambda name: directory(name) in ("commands", "display") or name == "tarkit.align",
     "PIL": lambda name: (
-        name.startswith("tarkit.media.") or name in ("tarkit.display.pictures", "tarkit.display.terminal")
+        name.startswith(("tarkit.media.", "tarkit.decoding."))
+        or name in ("tarkit.display.pictures", "tarkit.display.terminal")
     ),
     "filetype": lambda name: name == "tarkit.media.kinds",
     "imagesize": lambda name: name == "tarkit.media.headers",
@@ -249,10 +251,12 @@ EDGE = {
     "pyarrow": lambda name: name == "tarkit.tables.parquet",
     "urllib3": lambda name: name in ("tarkit.stores.http", "tarkit.stores.hub", "tarkit.stores.ais"),
     "soundfile": lambda name: name.startswith("tarkit.media."),
-    "simplejpeg": lambda name: name == "tarkit.media.whole_pictures",
+    "simplejpeg": lambda name: name in ("tarkit.media.whole_pictures", "tarkit.decoding.jpeg"),
     "fsspec": lambda name: name == "tarkit.stores.other",
     "obstore": lambda name: name in ("tarkit.stores.objects", "tarkit.stores.buckets", "tarkit.stores.bucket_lists"),
-    "torch": lambda name: name.startswith(("tarkit.media.", "tarkit.wds.")) or name == "tarkit.torch",
+    "torch": lambda name: (
+        name.startswith(("tarkit.media.", "tarkit.decoding.", "tarkit.wds.")) or name == "tarkit.torch"
+    ),
     "distributed": lambda name: name in ("tarkit.jobs.dask", "tarkit.jobs.dask_worker"),
     "dask": lambda name: name == "tarkit.jobs.dask",
     "cloudpickle": lambda name: name == "tarkit.jobs.dask",

@@ -10,7 +10,7 @@ from tarkit.arguments import check_at_least, check_choice, check_function, check
 from tarkit.errors import Usage
 
 if TYPE_CHECKING:
-    from tarkit.media.decoder import DecodeSpec
+    from tarkit.decoding.decoder import DecodeSpec
 
 Record = dict[str, Any]
 Equal = Literal["drop", "repeat"]

@@ -1,16 +1,14 @@
-"""Decode and encode pictures with Pillow: as its images, with pixels that are decoded when first read, or as arrays.
+"""Decode pictures to images of Pillow, with pixels that are decoded when first read; encode images and arrays.
 
-Sources: the Pillow handbook, "Image file formats" (which modes and which parameters a format takes); the names of forms
-are those of webdataset's `imagehandler`.
+Source: the Pillow handbook, "Image file formats" (which modes and which parameters a format takes).
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.errors import TarkitError, spell
 from tarkit.media.coding_arrays import refuse_mask
 from tarkit.media.libraries import media_library
 from tarkit.media.limits import TooLarge, check_decoded
@@ -36,41 +34,8 @@ MODES = {
 """The modes that each format keeps, or the field of this name; but for loss in JPEG and WebP. Pillow writes others too,
 and drops alpha, colours or bits."""
 
-_LARGE = 1 << 19  # bytes of pixels; larger pictures become arrays strip by strip
-_STRIP = 1 << 16  # bytes of a strip
-_DEEP = ("I", "F")  # the first letter of modes whose values are not bytes: to convert them would cut the values off
-
-
-class PictureForm(NamedTuple):
-    """Form of a decoded picture: an image or array of a library, converted to a mode (None: unchanged)."""
-
-    library: str
-    mode: str | None
-    floats: bool = False
-
-
-FORMS = {
-    "image": PictureForm("pil", None),
-    "pil": PictureForm("pil", "RGB"),
-    "pill": PictureForm("pil", "L"),
-    "pilrgb": PictureForm("pil", "RGB"),
-    "pilrgba": PictureForm("pil", "RGBA"),
-    "l8": PictureForm("numpy", "L"),
-    "rgb8": PictureForm("numpy", "RGB"),
-    "rgba8": PictureForm("numpy", "RGBA"),
-    "l": PictureForm("numpy", "L", floats=True),
-    "rgb": PictureForm("numpy", "RGB", floats=True),
-    "rgba": PictureForm("numpy", "RGBA", floats=True),
-    "torchl8": PictureForm("torch", "L"),
-    "torchrgb8": PictureForm("torch", "RGB"),
-    "torchrgba8": PictureForm("torch", "RGBA"),
-    "torchl": PictureForm("torch", "L", floats=True),
-    "torchrgb": PictureForm("torch", "RGB", floats=True),
-    "torch": PictureForm("torch", "RGB", floats=True),
-    "torchrgba": PictureForm("torch", "RGBA", floats=True),
-}
-"""The forms of pictures by name. Arrays of numpy are height x width x channels, tensors of torch channels x height x
-width, both without the channels where there is one; uint8, or float32 from 0 to 1."""
+DEEP = ("I", "F")
+"""The first letter of modes whose values are not bytes: to convert them would cut the values off."""
 
 
 def decode(data: bytes) -> Any:
@@ -118,72 +83,18 @@ def decoded_size(image: Any) -> int:
 
 
 def _bytes_of_value(mode: str) -> int:
-    return 2 if mode.startswith("I;16") else 4 if mode.startswith(_DEEP) else 1
+    return 2 if mode.startswith("I;16") else 4 if mode.startswith(DEEP) else 1
 
 
 def _check_bits(image: Any, bits: int) -> None:
     """Raise TarkitError for more bits of a channel than the mode of an image has."""
-    if bits > 8 and not image.mode.startswith(_DEEP):
+    if bits > 8 and not image.mode.startswith(DEEP):
         message = f"frame {image.tell()}, a picture" if image.tell() else "a picture"
         raise _changed(f"{message} of mode {image.mode} with {bits} bits a channel, which Pillow would cut to 8")
 
 
 def _changed(message: str) -> TarkitError:
     return TarkitError(message, f"{spell('decode')} with a function for this field, or None for its bytes")
-
-
-def check_form(name: str) -> None:
-    """Raise Usage for a name that is no form of pictures."""
-    if name not in FORMS:
-        raise Usage(f"decode has no form of pictures {show(name)}", f"the forms are {', '.join(FORMS)}")
-
-
-def decode_as(name: str, data: bytes) -> Any:
-    """Return a picture in the form of this name, with all pixels decoded. Orientations in EXIF data are not applied.
-
-    Raises:
-        TarkitError: the values of its pixels have more than 8 bits, and the form has 8.
-        Exception: whatever Pillow raises for content that is no picture.
-    """
-    library, mode, floats = FORMS[name]
-    image = decode(data)
-    colours = len(mode) if mode is not None else 0
-    check_decoded(image.width * image.height * colours * (4 if floats else 1), len(data))
-    image.load()
-    if mode is not None and image.mode != mode:
-        if image.mode.startswith(_DEEP):
-            raise TarkitError(f"a picture of mode {image.mode} has more than 8 bits, which {name} would cut off")
-        image = image.convert(mode)
-    if library == "pil":
-        return image
-    numpy = media_library("numpy", "pictures as arrays")
-    torch = media_library("torch", "pictures as tensors") if library == "torch" else None
-    height, width, bands = image.height, image.width, len(image.getbands())
-    shape = (height, width) if bands == 1 else (bands, height, width) if torch else (height, width, bands)
-    pixels = numpy.empty(shape, numpy.float32 if floats else numpy.uint8)
-    for rows, strip in _strips(image):
-        planes = zip(pixels, strip.split(), strict=True) if torch and bands > 1 else ((pixels, strip),)
-        for plane, values in planes:
-            if floats:
-                numpy.divide(values, 255, out=plane[rows], dtype=numpy.float32)
-            else:
-                plane[rows] = values
-    return torch.from_numpy(pixels) if torch else pixels
-
-
-def _strips(image: Any) -> Iterator[tuple[slice, Any]]:
-    """Yield the rows of a picture and an image of them; several for a large one.
-
-    Pillow makes two copies of the pixels of an image for numpy. With those of a whole picture of 512 x 512 the system
-    gives and takes the memory each time: 390 pictures a second, in strips 920.
-    """
-    width, height, row = image.width, image.height, image.width * len(image.getbands())
-    if row * height <= _LARGE:
-        yield slice(height), image
-        return
-    step = max(1, _STRIP // row)
-    for top in range(0, height, step):
-        yield slice(top, top + step), image.crop((0, top, width, min(height, top + step)))
 
 
 def encode(format: str, name: str, value: Any) -> bytes:

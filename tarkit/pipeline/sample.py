@@ -14,7 +14,7 @@ from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
 
 if TYPE_CHECKING:
-    from tarkit.media.decoder import DecodeSpec, FieldDecoder
+    from tarkit.decoding.decoder import DecodeSpec, FieldDecoder
     from tarkit.samples.items import SampleItems
 
 WHOLE = 1 << 20  # bytes; a sample up to this size is read as a whole
@@ -172,7 +172,7 @@ class Sample(Mapping[str, bytes]):
         >>> tarkit.open("a.tar").head()[0].decode("cls")
         3
         """
-        from tarkit.media.decoder import parse_decode
+        from tarkit.decoding.decoder import parse_decode
 
         return self._decoded_by(parse_decode(how, allow_pickle), field, self._content(field))
 

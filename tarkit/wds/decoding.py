@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from tarkit.decoding.decoder import OTHERS, DecodeRule, FieldDecoder
 from tarkit.errors import Usage
 from tarkit.media.coding import KINDS
-from tarkit.media.decoder import OTHERS, DecodeRule, FieldDecoder
 from tarkit.wds.stages import FUNCTIONS, Handler, Samples, reraise_exception, stage
 
 FieldHandler = Callable[[str, Any], Any]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from tarkit.decoding.decoder import parse_decode
 from tarkit.errors import MissingLibrary, TarkitError
 from tarkit.media.coding import Coded, Coder
-from tarkit.media.decoder import parse_decode
 from tests._tools import each_row
 
 numpy = pytest.importorskip("numpy")

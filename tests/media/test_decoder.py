@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tarkit.decoding.decoder import parse_decode
+from tarkit.decoding.forms import FORMS
 from tarkit.errors import TarkitError, Usage
-from tarkit.media.coding_pictures import FORMS
-from tarkit.media.decoder import parse_decode
 from tests._tools import each_row
 
 numpy = pytest.importorskip("numpy")

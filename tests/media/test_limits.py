@@ -110,7 +110,7 @@ def test_a_large_field() -> None:
 
 def test_floats_of_a_picture() -> None:
     """They have four bytes each."""
-    from tarkit.media.decoder import parse_decode
+    from tarkit.decoding.decoder import parse_decode
 
     side = int((3 << 20) ** 0.5)
     picture = Coder().encode("png", numpy.zeros((side, side), "u1"))

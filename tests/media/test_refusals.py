@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from tarkit.decoding.decoder import parse_decode
+from tarkit.decoding.forms import FORMS
+from tarkit.decoding.picture import PictureDecoder
 from tarkit.errors import TarkitError
 from tarkit.media.coding import Coder
-from tarkit.media.coding_pictures import FORMS, MODES, decode_as
-from tarkit.media.decoder import parse_decode
+from tarkit.media.coding_pictures import MODES
 from tarkit.sizes import plural
 from tests._tools import each_row
 
@@ -280,7 +282,7 @@ def test_channels_of_16_bits(field: str) -> None:
 )
 def test_pictures_that_pillow_holds(data: bytes, expected: object) -> None:
     """One channel of 16 bits, and several of 8, are kept."""
-    assert numpy.asarray(decode_as("image", data)).tolist() == expected
+    assert numpy.asarray(PictureDecoder("image")(data)).tolist() == expected
 
 
 SCALED = [

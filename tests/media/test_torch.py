@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from tarkit.decoding.decoder import parse_decode
+from tarkit.decoding.forms import FORMS
 from tarkit.errors import TarkitError
 from tarkit.media.coding import Coded, Coder
-from tarkit.media.coding_pictures import FORMS
-from tarkit.media.decoder import parse_decode
 from tests._tools import each_row
 
 pytestmark = pytest.mark.torch

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from tarkit.decoding.forms import check_form
+from tarkit.decoding.picture import PictureDecoder
 from tarkit.errors import MissingLibrary, Usage, show
-from tarkit.media import coding_pictures as pictures
 from tarkit.media.coding import MOST_NAMES, Coder, name_error
 from tarkit.media.coding_gzip import expand
 from tarkit.media.equality import equal
@@ -31,7 +32,7 @@ def parse_decode(spec: DecodeSpec, allow_pickle: bool = False) -> FieldDecoder:
     """Return a decoder.
 
     Args:
-        spec: True, or the form of pictures (`"pil"`, `"rgb8"`, `"torchrgb"` and so on, see `coding_pictures.FORMS`) for
+        spec: True, or the form of pictures (`"pil"`, `"rgb8"`, `"torchrgb"` and so on, see `forms.FORMS`) for
             all fields by the table of `coding`; or a dict from names of fields, several with spaces between them, to
             their rules, where `"*"` stands for all other fields, which are by default decoded by the table.
         allow_pickle: whether pickles, which can run any code, are decoded too.
@@ -137,7 +138,7 @@ class FieldDecoder:
             return None if inner is None else partial(_expand_and, inner)
         kind = self.coder.kind(name)
         if (kind is not None and kind.name == "picture") or (named and isinstance(rule, str)):
-            return partial(pictures.decode_as, "image" if rule is True else rule)
+            return PictureDecoder("image" if rule is True else rule)
         return None if kind is None else kind.decode
 
     def __getstate__(self) -> dict[str, Any]:
@@ -151,7 +152,12 @@ def _expand_and(inner: Callable[[bytes], Any], data: bytes) -> Any:
 
 def _check_rule(rule: DecodeRule) -> None:
     if isinstance(rule, str):
-        pictures.check_form(rule)
+        check_form(rule)
+    elif isinstance(rule, PictureDecoder) and rule.is_random:
+        raise Usage(
+            "a crop at random would be another one each time",
+            "call it with the bytes in transform= of a loader, which has the same random numbers again",
+        )
     elif not (rule is None or isinstance(rule, bool) or callable(rule)):
         words = "a function of bytes, True, None, or the name of a form of pictures"
         raise TypeError(f"a rule of decode is {words}, not {type(rule).__name__}")

@@ -1,0 +1,175 @@
+"""Decode pictures in a form and, on request, at a size: the one place that chooses what decodes them.
+
+A JPEG is decoded by simplejpeg where it gives the pixels of Pillow, all else by Pillow. Of a picture that is wanted
+smaller, a JPEG is decoded at a half, a quarter or an eighth of its size, as Pillow's `draft` does it, if that leaves
+enough pixels to resize. Tensors are resized by torch, within one level of Pillow's `resize` with BILINEAR, which
+resizes all others.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from tarkit.decoding.forms import FORMS, PictureForm, check_form, check_size, converted, of_image, of_pixels
+from tarkit.decoding.jpeg import MAGIC, jpeg_pixels, jpeg_size
+from tarkit.decoding.target import RANDOM, Crop, PicturePlan, PictureTarget, middle, parse_target
+from tarkit.errors import Usage
+from tarkit.media import coding_pictures as pictures
+from tarkit.media.libraries import media_library
+
+Library = Literal["best", "pillow"]
+
+_ALL = PictureTarget()
+
+
+def picture(
+    form: str,
+    *,
+    short_side: int | None = None,
+    size: int | tuple[int, int] | None = None,
+    crop: Crop = None,
+    reducing_gap: float | None = 2.0,
+    decoder: Library = "best",
+) -> PictureDecoder:
+    """Return a rule of `decode` for pictures of a size: `decode={"jpg": tarkit.picture("torchrgb8", short_side=256)}`.
+
+    Args:
+        form: the form of the pictures, such as `"torchrgb8"`; see `Dataset.decode`.
+        short_side: pixels of the shorter side; the other one follows, rounded down.
+        size: pixels of both sides, or (height, width). With `short_side`, what is cut out of the middle of the resized
+            picture.
+        crop: what is cut out before the picture is resized: `"center"`, the largest box in the middle with the ratio of
+            `size`; `"random"`, a box of 8 to 100 % of the area, at random; (top, left, height, width) in pixels, or a
+            function that returns these for height and width.
+        reducing_gap: a large JPEG is decoded at a half, a quarter or an eighth of its size if that has at least so many
+            times the pixels of the result in both directions; see the documentation for the differences. None decodes
+            all pixels, and the result is that of Pillow within one level.
+        decoder: `"best"`, or `"pillow"`, so that Pillow alone decodes and resizes.
+
+    Pictures are resized with antialias, bilinear. Small ones are enlarged. Orientations in EXIF data are not applied.
+
+    Raises:
+        Usage: an unknown form, or arguments that do not go together.
+
+    >>> import tarkit
+    >>> tarkit.picture("rgb8", short_side=256, size=224)
+    <tarkit.picture of form rgb8, short side 256, size 224x224>
+    """
+    return PictureDecoder(form, parse_target(short_side, size, crop), reducing_gap, decoder)
+
+
+class PictureDecoder:
+    """Decodes pictures; `tarkit.picture` makes one. It can be pickled if the function for its crop can."""
+
+    def __init__(
+        self,
+        form: str,
+        target: PictureTarget = _ALL,
+        reducing_gap: float | None = 2.0,
+        decoder: Library = "best",
+    ) -> None:
+        """See `picture`. Raises Usage."""
+        check_form(form)
+        if reducing_gap is not None and reducing_gap < 1:
+            raise Usage(f"reducing_gap is at least 1, or None, not {reducing_gap!r}")
+        if decoder not in ("best", "pillow"):
+            raise Usage(f"decoder is 'best' or 'pillow', not {decoder!r}")
+        if target and FORMS[form].mode is None:
+            raise Usage(f"a picture of form {form} keeps its mode, and is not resized", "form 'pil' has RGB")
+        self._form, self._target, self._gap, self._decoder = form, target, reducing_gap, decoder
+
+    def __repr__(self) -> str:
+        short_side, size, crop = self._target
+        words = [f"form {self._form}"]
+        words += [f"short side {short_side}"] if short_side else []
+        words += [f"size {size[0]}x{size[1]}"] if size else []
+        words += [f"crop {crop}"] if crop else []
+        return f"<tarkit.picture of {', '.join(words)}>"
+
+    @property
+    def is_random(self) -> bool:
+        """Whether random numbers say what is cut out."""
+        return self._target.crop == RANDOM
+
+    def __call__(self, data: bytes, crop: Crop = None) -> Any:
+        """Return the picture of these bytes in the form and the size.
+
+        Args:
+            data: a JPEG, PNG, WebP, GIF, BMP, TIFF or PPM.
+            crop: what is cut out of this one, in place of the crop of all.
+
+        Raises:
+            TarkitError: the values of its pixels have more than 8 bits, and the form has 8; the crop is not inside.
+            TooLarge: it would have more bytes than a field may become.
+            Exception: whatever Pillow raises for content that is no picture.
+        """
+        form = FORMS[self._form]
+        if self._decoder == "best" and form.library != "pil" and (size := jpeg_size(data, str(form.mode))):
+            plan = self._target.plan(*size, crop)
+            check_size(form, *plan.shape, len(data))
+            scale = plan.scale(self._gap)
+            pixels = jpeg_pixels(data, str(form.mode), size, scale)
+            if pixels is not None:
+                return _of_jpeg(pixels, plan, scale, form)
+        return self._by_pillow(data, form, crop)
+
+    def _by_pillow(self, data: bytes, form: PictureForm, crop: Crop) -> Any:
+        image = pictures.decode(data)
+        width, height = image.size
+        plan = self._target.plan(height, width, crop)
+        check_size(form, *(plan.resized or plan.shape), len(data))
+        scale = plan.scale(self._gap) if data.startswith(MAGIC) else 1
+        if scale > 1:
+            image.draft(None, (width // scale, height // scale))
+            scale = round(width / image.width)  # 1 for a JPEG that is not decoded so
+        image.load()
+        return of_image(_kept(_resized(converted(image, self._form), plan, scale), plan), form)
+
+
+def _of_jpeg(pixels: Any, plan: PicturePlan, scale: int, form: PictureForm) -> Any:
+    """Return the form of the pixels of a JPEG, which is decoded at 1 / `scale` of its size."""
+    top, left, rows, columns = plan.box
+    if plan.resized is None:
+        return of_pixels(pixels[top : top + rows, left : left + columns], form)
+    if form.library == "torch" and not any(each % scale for each in plan.box):
+        part = pixels[top // scale : (top + rows) // scale, left // scale : (left + columns) // scale]
+        return of_pixels(_resized_by_torch(part, plan), form)
+    Image = media_library("PIL.Image", "pictures")
+    if scale == 1:
+        pixels, plan = pixels[top : top + rows, left : left + columns], plan._replace(box=(0, 0, rows, columns))
+    return of_image(_kept(_resized(Image.fromarray(pixels), plan, scale), plan), form)
+
+
+def _resized_by_torch(pixels: Any, plan: PicturePlan) -> Any:
+    """Return an array of uint8 in the size of the result."""
+    torch = media_library("torch", "pictures as tensors")
+    tensor = torch.from_numpy(pixels)
+    planes = tensor[None] if tensor.ndim == 2 else tensor.permute(2, 0, 1)
+    resize = torch.nn.functional.interpolate
+    result = resize(planes[None], plan.resized, mode="bilinear", antialias=True)[0].permute(1, 2, 0)
+    height, width = plan.shape
+    top, left = middle(result.shape[0], height), middle(result.shape[1], width)
+    result = result[top : top + height, left : left + width]
+    return (result[:, :, 0] if tensor.ndim == 2 else result).numpy()
+
+
+def _resized(image: Any, plan: PicturePlan, scale: int) -> Any:
+    """Return the box of a plan out of an image that has 1 / `scale` of its size, resized."""
+    top, left, rows, columns = plan.box
+    if scale == 1 and (top, left, columns, rows) != (0, 0, *image.size):
+        image = image.crop((left, top, left + columns, top + rows))
+        top = left = 0
+    if plan.resized is None:
+        return image
+    box = tuple(each / scale for each in (left, top, left + columns, top + rows))
+    resampling = media_library("PIL.Image", "pictures").Resampling.BILINEAR
+    return image.resize(plan.resized[::-1], resampling, box=box)
+
+
+def _kept(image: Any, plan: PicturePlan) -> Any:
+    """Return what is kept of a resized image."""
+    height, width = plan.shape
+    if (width, height) == image.size:
+        return image
+    left, top = middle(image.width, width), middle(image.height, height)
+    return image.crop((left, top, left + width, top + height))
