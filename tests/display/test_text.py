@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 from tarkit.display import terminal
 from tarkit.errors import show
@@ -55,27 +54,6 @@ def test_plain() -> None:
         "  wav           9  wav            1.5 s, 8000 Hz, 1 channel",
         "  lnk           0  symbolic link  to ../\\xff",
         "  d/README      2  text           hi  (no key)",
-    ]
-
-
-def test_json() -> None:
-    """A sample is one JSON object on one line; names can be decoded, texts are whole or marked as cut."""
-    line = views.json_line(SEEN)
-    assert line.count("\n") == 1
-    found = json.loads(line)
-    fields: list[dict[str, Any]] = found.pop("fields")
-    assert found == {"key": "d/a", "archive": "x.tar", "offset": 512}
-    text = fields[3].pop("text")
-    assert text == "word " * 800
-    assert fields == [
-        {"name": "d/a.jpg", "field": "jpg", "size": 23456, "kind": "jpeg", "width": 640, "height": 480},
-        {"name": "d/a.json", "field": "json", "size": 21, "kind": "json", "text": SEEN.items[1].text, "cut": False},
-        {"name": "d/a.cls", "field": "cls", "size": 1, "kind": "text", "text": "7", "cut": False},
-        {"name": "d/a.long.txt", "field": "long.txt", "size": 9000, "kind": "text", "named": "json", "cut": True},
-        {"name": "d/a.npz", "field": "npz", "size": 100, "kind": "npz", **SEEN.items[4].about},
-        {"name": "d/a.wav", "field": "wav", "size": 9, "kind": "wav", "seconds": 1.5, "rate": 8000, "channels": 1},
-        {"name": "d/a.lnk", "field": "lnk", "size": 0, "kind": "symbolic link", "target": "../\\xff"},
-        {"name": "d/README", "field": None, "size": 2, "kind": "text", "text": "hi", "cut": False},
     ]
 
 

@@ -255,14 +255,6 @@ def test_poisoned_shards(new_cluster: NewCluster, local: dict[str, bytes]) -> No
     assert outputs() == local
 
 
-def test_retries(shared: Cluster, here: Path) -> None:
-    """--job-retries counts failures; each attempt is in the journal."""
-    line = ["--", "bash", "-c", "echo x >> tries; [ $(wc -l < tries) = 3 ]"]
-    ran = tarkit("each", "v", "-v", "--dask", shared.address, "--job-retries", "3", "--journal", "j", *line)
-    assert "1 job: 1 done, 2 retried" in said(ran)[-1]
-    assert [(each["attempt"], each["status"]) for each in records()] == [(1, 1), (2, 1), (3, 0)]
-
-
 def test_a_full_disk_on_one_worker(empty: Cluster, local: dict[str, bytes]) -> None:
     """Its jobs fail with the reason and leave nothing; with it gone, a run that resumes completes the work.
 

@@ -83,7 +83,6 @@ MODULE = """
     def count(s): return {"n": f"{len(loaded)} {os.getpid()}"}
     pid = count
 
-    def batch(l): return [{**s, "size": str(len(l))} for s in l]
     def lazy(l):
         for s in l: yield None if s["__key__"] == "b" else [s, {**s, "__key__": s["__key__"] + "2"}]
     def poison(l):

@@ -83,14 +83,13 @@ def run(
     words: list[str],
     data: bytes,
     parallel: int = 1,
-    ordered: bool = True,
     isolate: bool = False,
     retries: int = 0,
     timeout: float | None = None,
 ) -> list[tuple[Job, Outcome]]:
     """Run programs over an archive; no thread is left."""
     before = threading.active_count()
-    with started(words, isolate, processes=parallel, ordered=ordered, retries=retries, timeout=timeout) as pool:
+    with started(words, isolate, processes=parallel, retries=retries, timeout=timeout) as pool:
         finished = list(pool(jobs(data)))
     assert threading.active_count() == before
     return finished

@@ -16,14 +16,10 @@ import lz4.frame
 import pytest
 import zstandard
 
-import tarkit
-from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem
-from tarkit.pipeline import chain
 from tarkit.problems import Policy
 from tarkit.samples import dataset as inputs_module
 from tarkit.samples.dataset import DatasetReader, open_source
-from tarkit.streams.background import ReadAhead
 from tarkit.streams.location import Location, expand_inputs
 from tarkit.streams.source import StreamSource, WindowSource
 from tarkit.tar.reader import Raw, TarReader
@@ -51,10 +47,9 @@ FOREIGN = {  # the first bytes of each, and the command that decodes it
 }
 
 
-def names(*words: str, policy: Policy | None = None, **settings: object) -> str:
+def names(*words: str) -> str:
     """Return the keys of the samples in these inputs."""
-    inputs = DatasetReader(expand_inputs(words), policy or Policy(), **settings)  # type: ignore[arg-type]
-    return " ".join((sample.key or b"-").decode() for sample in inputs)
+    return " ".join((sample.key or b"-").decode() for sample in DatasetReader(expand_inputs(words), Policy()))
 
 
 def read_all(source: WindowSource | StreamSource) -> bytes:
@@ -108,30 +103,6 @@ def test_decoding_in_a_thread(codec: str, here: Path) -> None:
         assert data == damaged or (plain.failure is None) == (data == packed)
         threaded.close()
         plain.close()
-
-
-def test_what_is_decoded_in_a_thread(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compressed files of an output are, with two CPUs and without code of the user, which may start processes."""
-    Path("in.tar").write_bytes(tar(AB))
-    Path("in.tar.gz").write_bytes(gzip.compress(tar(AB)))
-    run("cat", "in.tar", "-o", "in.zip")
-    begun: list[ReadAhead] = []
-
-    def begin(reader: ByteReader) -> ReadAhead:
-        begun.append(ReadAhead(reader))
-        return begun[-1]
-
-    def count(name: str, cpus: int = 2, code: bool = False) -> int:
-        monkeypatch.setattr(chain, "codec_threads", lambda: cpus)
-        begun.clear()
-        data = tarkit.open(name)
-        (data.map(lambda sample: sample) if code else data).write("out.tar")
-        assert keys("out.tar") == "a b"
-        return len(begun)
-
-    monkeypatch.setattr(inputs_module, "ReadAhead", begin)
-    assert count("in.tar.gz") == 1
-    assert count("in.tar.gz", cpus=1) == count("in.tar.gz", code=True) == count("in.tar") == count("in.zip") == 0
 
 
 @each_row("magic", [b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"BZh91AY&SY", b"\x04\x22\x4d\x18"])

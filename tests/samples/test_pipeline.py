@@ -9,14 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarkit.errors import Problem
-from tarkit.pipeline.stages import ShuffleBuffer, buffer_shuffle, neighbours
-from tarkit.problems import Policy
-from tarkit.samples.reader import SampleReader
-from tarkit.samples.sample import SampleBatch, TarSample
+from tarkit.pipeline.stages import ShuffleBuffer, buffer_shuffle
+from tarkit.samples.sample import TarSample
 from tarkit.streams.ranges import HeldRange
-from tests._tools import batch_of, each_row
-from tests.conftest import tar
 
 
 def numbered(count: int) -> Iterator[TarSample]:
@@ -45,34 +40,3 @@ def test_shuffle_is_local() -> None:
     taken = [int(sample.key or b"") for sample, _ in zip(buffer_shuffle(source, 10, 3), range(20), strict=False)]
     assert int(next(source).key or b"") == 30
     assert max(taken) < 30
-
-
-@each_row("seed", range(100))
-def test_neighbouring_batches(seed: int) -> None:
-    """The check of batches keeps the samples that the check of each keeps, and reports the same."""
-    pick = random.Random(seed)
-    inputs = []
-    for name in range(pick.randint(1, 5)):
-        numbers = pick.sample(range(12), pick.randint(1, 8))
-        data = tar({f"{number}.{field}": b"" for number in numbers for field in "yx"})
-        inputs.append(list(SampleReader(HeldRange(f"{name}.tar", 0, data), Policy())))
-    pieces: list[SampleBatch] = []
-    for samples in inputs:
-        cut = pick.randint(0, len(samples))
-        for part in filter(None, (samples[:cut], samples[cut:])):
-            pieces += [batch_of(part)] if pick.getrandbits(1) else part
-    settings = pick.choice([{"skip": ["all"]}, {"allow": ["repeated-key"], "skip": ["joined-sample"]}, {}])
-    distinct = bool(pick.getrandbits(1))
-
-    def results(pieces: Iterator[SampleBatch], policy: Policy) -> list[object]:
-        found: list[object] = []
-        policy.warn = found.append
-        try:
-            for piece in neighbours(pieces, policy, distinct=distinct):
-                found += [(each.source.name, each.key, each.entries, each.start, each.stop) for each in piece]
-        except Problem as problem:
-            found.append(str(problem))
-        return [*found, policy.counts, policy.dropped]
-
-    found = results((sample for samples in inputs for sample in samples), Policy(**settings))
-    assert found == results(iter(pieces), Policy(**settings))

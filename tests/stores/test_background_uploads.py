@@ -9,9 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -244,27 +242,3 @@ def test_memory_is_bounded(size: int, most: int) -> None:
     uploads.finish()
     assert closing.most == most
     assert closing.reported == list(range(12))
-
-
-def test_an_error_is_raised_when_those_before_are_reported() -> None:
-    reported: list[str] = []
-    first = threading.Event()
-
-    def fail() -> Any:
-        raise TarkitError("no")
-
-    uploads = BackgroundUploads(True, print)
-    uploads.add("a", lambda: first.wait() and None, 1, lambda: reported.append("a"))
-    uploads.add("b", fail, 1, lambda: reported.append("b"))
-    uploads.add("c", lambda: None, 1, lambda: reported.append("c"))
-    time.sleep(0.05)
-    uploads.report()
-    assert not reported
-    first.set()
-    with pytest.raises(TarkitError, match="no"):
-        uploads.finish()
-    assert reported == ["a"]
-    uploads.abort()
-    with suppress(TarkitError):
-        uploads.finish()
-    assert reported == ["a"]

@@ -32,30 +32,6 @@ def members(count: int, size: int) -> list[tuple[str, Content]]:
 
 MANY = tar(members(150, 40_000))  # 6 MB
 LARGE = tar(members(6, 1_200_000))
-HEADERS: dict[str, list[str]] = {
-    "stats": ["stats", "--json", "{}"],
-    "check": ["check", "{}"],
-    "check of contents": ["check", "{}", "--same-as", "a.tar"],
-    "tsv": ["tsv", "{}", "-f", "cls"],
-    "index": ["index", "{}", "--format", "dali", "-o", "x.idx"],
-    "get": ["get", "00149.cls", "{}"],
-    "view": ["cat", "{}", "-o", "x.parquet"],
-    "cat": ["cat", "{}", "-o", "x.tar"],
-    "page": ["show", "{}", "--html", "x.html", "-c", "140"],
-}
-
-
-@each_row("command", HEADERS)
-def test_one_object_in_order(command: str, server: HttpServer, run: Run, here: Path) -> None:
-    """Headers of small samples are read through their contents: few requests, and each byte once."""
-    if command == "view":
-        pytest.importorskip("pyarrow")
-    Path("a.tar").write_bytes(MANY)
-    url = server.serve("/a.tar", MANY)
-    run(*(url if word == "{}" else word for word in HEADERS[command]))
-    served = server.objects["/a.tar"]
-    assert served.requests <= 10
-    assert served.sent <= len(MANY) + (1 << 18)
 
 
 def test_headers_of_large_samples(server: HttpServer, run: Run, here: Path) -> None:

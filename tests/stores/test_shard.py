@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -263,21 +262,6 @@ def test_objects_that_stand_for_directories(bucket: Bucket) -> None:
 
 
 # ---- Requests ahead
-
-
-def test_many_at_a_time_and_in_order() -> None:
-    """The first requests end only when all of a window are there; an item without an object keeps its place."""
-    together = threading.Barrier(object_prefetch.REQUESTS - 1)
-
-    def read(url: str, size: int | None) -> str:
-        if int(url) < object_prefetch.REQUESTS:
-            together.wait(10)
-        return url
-
-    items = [f"{number}" for number in range(3 * object_prefetch.REQUESTS)]
-    requests = object_prefetch.prefetch_objects(items, lambda item: None if item == "5" else (item, 1), read)
-    found = [(item, None if request is None else request.result()) for item, request in requests]
-    assert found == [(item, None if item == "5" else item) for item in items]
 
 
 def test_memory_is_bounded() -> None:

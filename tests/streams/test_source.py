@@ -288,34 +288,6 @@ def test_any_use_of_a_stream(calls: list[tuple[str, int, int]], step: int) -> No
                     source.release(low)
 
 
-@each_row("seed", range(8))
-def test_bytes_that_a_window_reads(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random positions: steps forward read a multiple of what they pass over, steps back and far ones read little."""
-    size = 8 * MIB
-    with open(tmp_path / "x", "wb") as file:
-        file.truncate(size)
-    read, real = 0, os.preadv
-
-    def preadv(fd: int, views: list[memoryview], pos: int) -> int:
-        nonlocal read
-        got = real(fd, views, pos)
-        read += got
-        return got
-
-    monkeypatch.setattr(os, "preadv", preadv)
-    source = FileSource(os.open(tmp_path / "x", os.O_RDONLY), "x")
-    chance = random.Random(seed)
-    pos = most = 0
-    for _ in range(300):
-        start = pos
-        for _ in range(chance.choice([1, 2, 3, 20])):
-            assert len(source.peek(pos, 512)) >= min(512, size - pos)
-            pos = min(pos + chance.choice([512, 1024, 5000]), size)
-        most += 9 * (pos - start) + 2048
-        pos = chance.choice([0, max(start - chance.randrange(MIB), 0), max(pos - 1024, 0), chance.randrange(size)])
-    assert read < most
-
-
 # ---- splice
 
 

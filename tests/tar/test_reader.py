@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import tarfile
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.errors import Problem, TarkitError
-from tarkit.streams.source import FileSource
 from tarkit.tar import block as b
 from tarkit.tar import header, pax
 from tarkit.tar.reader import Entry, HeaderSource, TarReader, find_header
@@ -203,21 +201,6 @@ def test_a_message_is_the_same_in_any_window(size: bytes) -> None:
     said |= {str(ReadResult(source(data)).error) for source in (on_disk, Peeked)}
     assert len(said) == 1
     assert "in the header after 'good'" in said.pop()
-
-
-def test_payloads_are_not_read(tmp_path: Path) -> None:
-    """Of entries larger than the read-ahead, little more than the headers is read."""
-    size, count = 1 << 20, 1000
-    with open(tmp_path / "x.tar", "w+b", buffering=0) as file:
-        for number in range(count):
-            file.seek(number * (size + 512))
-            file.write(header.encode(b"%d.bin" % number, size))
-        file.seek(count * (size + 512))
-        file.write(MARKER)
-        source = FileSource(os.dup(file.fileno()), "x.tar")
-    reads = counted(source)
-    assert len(ReadResult(source).entries) == count
-    assert sum(reads) < count * 4096 + (1 << 19)
 
 
 def test_no_byte_is_read_twice(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 
 import pytest
@@ -13,7 +12,7 @@ from tarkit.streams import source as sources
 from tarkit.streams.source import FileSource
 from tarkit.tar import writer as writing
 from tarkit.tar.writer import EntryWriter
-from tests._tools import MARKER, Log, archive, contents, each_row, member, on_disk, stream
+from tests._tools import MARKER, Log, archive, each_row, member, on_disk, stream
 
 DATA = archive({f"{number}.bin": bytes([number]) * 1000 for number in range(8)})  # entries of 1536 bytes
 ENTRY = 1536
@@ -89,56 +88,6 @@ def test_copies(numbers: Iterable[int], limits: dict[str, int], calls: str) -> N
         writer.finish(0)
     assert sink.calls == calls.split()
     assert sink.data == b"".join(DATA[number * ENTRY : (number + 1) * ENTRY] for number in numbers)
-
-
-def test_small_entries_are_written_together() -> None:
-    """Many entries take a few calls, each within the limits of the system; a megabyte does not stay in memory."""
-    sizes: list[int] = []
-    sink = Log()
-    sink.writev = lambda pieces: (sizes.append(len(pieces)), Log.writev(sink, pieces))[1]  # type: ignore[method-assign]
-    pairs = [(f"{number}.txt", b"x" * (number * 7 % 1500 if number < 500 else 9)) for number in range(2000)]
-    with EntryWriter(sink) as writer:
-        for name, payload in pairs:
-            entry = member(name.encode(), payload)
-            writer.raw((entry[:512], payload, entry[512 + len(payload) :]), len(entry))
-    assert contents(bytes(sink.data)) == pairs
-    assert sink.calls.count("writev") < 8
-    assert max(sizes) <= os.sysconf("SC_IOV_MAX")
-    sink, writer = ranges(on_disk(DATA), [])
-    for _ in range(5):
-        writer.raw((bytes(1 << 20),), 1 << 20)
-    assert len(sink.data) >= 4 << 20
-
-
-@each_row(
-    ("length", "zeros", "end"),
-    [
-        (0, None, 10_240),
-        (512, None, 9728),
-        (9216, None, 1024),
-        (9728, None, 10_752),
-        (10_240, None, 10_240),
-        *((512, zeros, zeros) for zeros in (0, 1, 1024, 1535, 3_000_001)),
-    ],
-)
-def test_end(length: int, zeros: int | None, end: int) -> None:
-    """The end is two zero blocks, padded to a record of 10 240 bytes; a complete copy keeps that of the archive."""
-    sink = Log()
-    with EntryWriter(sink) as writer:
-        writer.raw((b"x" * length,), length)
-        if zeros is not None:
-            writer.finish(zeros)
-    assert sink.data == b"x" * length + bytes(end)
-    assert writer.position == len(sink.data)
-
-
-def test_an_exception_aborts() -> None:
-    """After an exception nothing more is written; the sink is aborted, not closed."""
-    sink, writer = ranges(on_disk(DATA), [0])
-    writer.raw((b"x",), 1)
-    with pytest.raises(KeyError), writer:
-        raise KeyError
-    assert (sink.calls, sink.data) == (["abort"], b"")
 
 
 def test_sources_that_are_too_short() -> None:
