@@ -29,7 +29,7 @@ from tarkit.arguments import (
 )
 from tarkit.errors import Unsupported, Usage
 from tarkit.joining.options import TableInputOptions
-from tarkit.joining.spec import By, OnDuplicate
+from tarkit.joining.spec import OnDuplicate
 from tarkit.pipeline.chain import Archives, Chain, locate
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import DecodedSample, Sample, wrap_samples
@@ -468,7 +468,7 @@ class Dataset(Chain):
         table: str | os.PathLike[str],
         column: str = "__key__",
         *,
-        by: By = "key",
+        by: str = "key",
         on_duplicate: OnDuplicate = "error",
     ) -> Self:
         """Give samples the rows of a table with their keys. Its columns are values then, before fields: see `set`.
@@ -478,7 +478,8 @@ class Dataset(Chain):
         Args:
             table: a file, by its suffix csv, tsv, jsonl or Parquet; or a view.
             column: the column that has the keys of samples, or the names of their files.
-            by: `"stem"` compares the last parts of keys, names and cells too: `0001` of `train/0001`.
+            by: `"stem"` compares the last parts of keys, names and cells too: `0001` of `train/0001`. Any other name,
+                such as `"json.id"`, is that of a value of samples, which is compared with the cells of the column.
             on_duplicate: which of two rows of one sample counts: `"first"` or `"last"`; or it is an error.
 
         Raises:
@@ -494,7 +495,7 @@ class Dataset(Chain):
         from tarkit.joining.join import Join
         from tarkit.joining.spec import JoinSpec
 
-        check_choice("by", by, By)
+        check_text(by=by)
         check_choice("on_duplicate", on_duplicate, OnDuplicate)
         return self.then(Join(JoinSpec.of(os.fspath(table), column, by, on_duplicate, self.storage)))
 

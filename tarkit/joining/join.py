@@ -6,13 +6,15 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tarkit.errors import Unsupported
+from tarkit.errors import Problem, Unsupported
 from tarkit.joining.columns import JoinedColumns
 from tarkit.joining.spec import JoinSpec
 from tarkit.joining.table import JoinCounts, JoinTable
 from tarkit.pipeline.output import and_archives
 from tarkit.pipeline.steps import Flow, Step
+from tarkit.problems import Policy
 from tarkit.samples.dataset import InputReader
+from tarkit.samples.labels import FieldValue
 from tarkit.samples.sample import ABSENT, SampleBatch, TarSample, ViewRow, singly
 from tarkit.streams.location import Location, is_view
 from tarkit.streams.text import parse_file
@@ -110,16 +112,20 @@ class Join(Step):
 
     name = "join"
     reads = "headers"
-    permutes = True
 
     def __init__(self, spec: JoinSpec, shared: bool = False) -> None:
         """With `shared`, several runs over parts of the samples read the table once, and do not report its rows."""
         self.spec = spec
         self.shared = shared
+        self.permutes = not spec.by_value
         self._kept: tuple[int, JoinTable] | None = None  # with `shared`: the process, and its table
 
     def __reduce__(self) -> tuple[object, ...]:
         return Join, (self.spec, self.shared)
+
+    def leaves_out(self, policy: Policy) -> bool:
+        """Return whether samples whose value cannot be read may be left out."""
+        return self.spec.by_value
 
     def apart(self) -> Join:
         """Return the join for runs of a loader, each over one of the archives."""
@@ -130,16 +136,25 @@ class Join(Step):
         joined = self._open(flow)
         if not self.shared:
             flow.at_end.append(lambda: _report(joined.counts, flow))
-        return self._joined(batches, joined)
+        return self._joined(batches, joined, flow.run.policy)
 
-    def _joined(self, batches: Iterator[SampleBatch], joined: Joined) -> Iterator[SampleBatch]:
-        find, words = joined.counts.find, (joined.table.name, joined.table.names)
+    def _joined(self, batches: Iterator[SampleBatch], joined: Joined, policy: Policy) -> Iterator[SampleBatch]:
+        counts, words = joined.counts, (joined.table.name, joined.table.names)
+        value = FieldValue(self.spec.by, policy) if self.spec.by_value else None
         for sample in singly(batches):
             if sample.key is not None:
                 sample.complete()
                 if isinstance(sample.row, JoinedRow):
                     raise _joined_twice(joined.table.name)
-                number = find(sample.key, lambda sample=sample: [raw[0] for raw in sample.raw])  # type: ignore[misc]
+                if value is None:
+                    number = counts.find(sample.key, lambda sample=sample: [raw[0] for raw in sample.raw])  # type: ignore[misc]
+                else:
+                    try:
+                        number = counts.find_by(value.of(sample), sample.key)
+                    except Problem as problem:
+                        if problem.name != "missing-field" and policy.apply(problem) == "drop":
+                            continue
+                        number = counts.find_by(None, sample.key)
                 sample.joined = words
                 if number is not None:
                     sample.row = JoinedRow(joined, number, sample.row)

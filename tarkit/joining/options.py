@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from tarkit.errors import Usage, spell
-from tarkit.joining.spec import By, JoinSpec, OnDuplicate
+from tarkit.joining.spec import JoinSpec, OnDuplicate
 from tarkit.options import Options, row
 from tarkit.pipeline.rows import parse_set
 from tarkit.streams.location import Location, TableWords, is_view
@@ -34,16 +34,16 @@ class JoinOptions(Options):
         more="TABLE is csv, tsv, jsonl, Parquet or a view. COLUMN, by default __key__, has keys or file names. Other "
         "columns are values, as in --where, before fields; fields that they become, or a view adds, are not yet there.",
     )
-    join_by: By = row(
+    join_by: str = row(
         "Tables",
         "--join-by",
         default="key",
         detail=True,
-        choices=By,
-        metavar="HOW",
-        help="Look up the key, or its stem too.",
-        more="stem is the last part of a key, of the name of a file, and of the cell: 0001 of train/0001, 0001.jpg of "
-        "/data/0001.jpg.",
+        complete="values",
+        metavar="VALUE",
+        help="Look up the key, its stem, or json.id.",
+        more="Any value of samples, as in -f of tsv: a field, a path into JSON, a column of a view. stem is the last "
+        "part of a key, of the name of a file, and of the cell: 0001 of train/0001, 0001.jpg of /data/0001.jpg.",
     )
     on_duplicate: OnDuplicate = row(
         "Tables",

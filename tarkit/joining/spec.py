@@ -8,7 +8,9 @@ from tarkit.errors import Usage, show, spell
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, split_column
 
-By = Literal["key", "stem"]
+NAMES = ("key", "stem")
+"""What rows are found by, beside values of samples."""
+
 OnDuplicate = Literal["error", "first", "last"]
 
 KEY_COLUMN = "__key__"
@@ -20,19 +22,20 @@ class JoinSpec(NamedTuple):
     Attributes:
         word: the file of the table.
         column: the column that has the keys of samples, or names of their files.
-        by: what is in that column: a key or the path of a file; with `stem` perhaps the last part of one.
+        by: what is in that column: `key`, a key or the path of a file; `stem`, perhaps the last part of one; or the
+            name of a value of samples, such as `json.id`.
         on_duplicate: which of two rows with one key counts.
         storage: how a URL is reached.
     """
 
     word: str
     column: str = KEY_COLUMN
-    by: By = "key"
+    by: str = "key"
     on_duplicate: OnDuplicate = "error"
     storage: StoreOptions | None = None
 
     @classmethod
-    def of(cls, word: str, column: str, by: By, on_duplicate: OnDuplicate, storage: StoreOptions | None) -> JoinSpec:
+    def of(cls, word: str, column: str, by: str, on_duplicate: OnDuplicate, storage: StoreOptions | None) -> JoinSpec:
         """Return the specification. Raises Usage for a file that is no table by its name."""
         from tarkit.tables.rows import table_format
 
@@ -40,12 +43,17 @@ class JoinSpec(NamedTuple):
         return cls(word, column, by, on_duplicate, storage)
 
     @classmethod
-    def parse(cls, text: str, by: By, on_duplicate: OnDuplicate) -> JoinSpec:
+    def parse(cls, text: str, by: str, on_duplicate: OnDuplicate) -> JoinSpec:
         """Return the specification of `TABLE[:COLUMN]`. Raises Usage."""
         word, column = split_column(text)
         if not word:
             raise Usage(f"{spell('join')} {show(text)}: not TABLE or TABLE:COLUMN")
         return cls.of(word, column or KEY_COLUMN, by, on_duplicate, None)
+
+    @property
+    def by_value(self) -> bool:
+        """Whether rows are found by a value of samples."""
+        return self.by not in NAMES
 
     @property
     def name(self) -> str:

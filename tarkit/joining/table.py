@@ -132,14 +132,14 @@ class JoinTable:
         that ends with the key or the name, and one whose last part is that of either.
 
         Args:
-            key: its key.
-            names: returns the names of its entries.
+            key: its key, or the value that rows are found by.
+            names: returns the names of its entries; none with a value.
 
         Raises:
             TarkitError: `TABLE:LINE: reason`: two rows match equally well, and no option says which one counts.
         """
         exact = [key, *names()] if self._has_files else [key]
-        if len(exact) == 1 and self.spec.by == "key":
+        if len(exact) == 1 and self.spec.by != "stem":
             found = self._records.find(key)
             if found is None:
                 return None
@@ -239,6 +239,7 @@ class JoinCounts:
     Attributes:
         with_row, without_row: numbers of samples.
         shared: the number of samples whose row another sample had before.
+        example: the first value that a row was looked up by; empty for keys.
         missing: the first keys without a row: all of them up to a limit if they are listed.
         ended: all samples were read: rows that no sample has are unused.
     """
@@ -247,6 +248,7 @@ class JoinCounts:
         self.table = table
         self.with_row = self.without_row = self.shared = 0
         self.missing: list[bytes] = []
+        self.example = b""
         self.ended = False
         self._limit = NAMED if lists else 1
         self._lists = lists
@@ -254,7 +256,14 @@ class JoinCounts:
 
     def find(self, key: bytes, names: Callable[[], Iterable[bytes]]) -> int | None:
         """Return the number of the row of a sample; None without a row."""
-        found = self.table.find(key, names)
+        return self._count(key, self.table.find(key, names))
+
+    def find_by(self, value: bytes | None, key: bytes) -> int | None:
+        """Return the number of the row that has a value of the sample with a key; None without a row, or a value."""
+        self.example = self.example or value or b""
+        return self._count(key, self.table.find(value, tuple) if value else None)
+
+    def _count(self, key: bytes, found: tuple[int, list[int]] | None) -> int | None:
         if found is None:
             self.without_row += 1
             if len(self.missing) < self._limit:
@@ -305,6 +314,10 @@ class JoinCounts:
         table, column = self.table, show(self.table.column)
         if not table.rows:
             return TarkitError(f"{table.name}: no sample has a row: the table has no rows")
+        if table.spec.by_value:
+            values = f"{table.spec.by} with {show(self.example)}" if self.example else f"no sample has {table.spec.by}"
+            words = f"no sample has a row: column {column} begins with {show(table.example)}, {values}"
+            return TarkitError(f"{table.name}: {words}")
         words = f"column {column} begins with {show(table.example)}, keys with {show(self.missing[0])}"
         stem = f"{spell('join_by', 'stem')} compares names, and cells, without directories"
         return TarkitError(f"{table.name}: no sample has a row: {words}", None if table.spec.by == "stem" else stem)

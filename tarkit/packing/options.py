@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tarkit.arguments import check_at_least
 from tarkit.errors import Usage, show, spell
 from tarkit.joining.options import JoinOptions, TableInputOptions
-from tarkit.joining.spec import By, OnDuplicate
+from tarkit.joining.spec import NAMES, OnDuplicate
 from tarkit.options import Options, row
 from tarkit.packing.divide import Dirs, parse_order
 from tarkit.packing.files import Symlinks
@@ -157,7 +157,7 @@ class ShardOptions(Options):
     )
     classes_out: str | None = file_row("Samples", "--classes-out", "Write the names of classes to FILE, in order.")
     join: str | None = JoinOptions.rows["join"]  # type: ignore[assignment]
-    join_by: By = JoinOptions.rows["join_by"]  # type: ignore[assignment]
+    join_by: str = JoinOptions.rows["join_by"]  # type: ignore[assignment]
     on_duplicate: OnDuplicate = JoinOptions.rows["on_duplicate"]  # type: ignore[assignment]
     set: str | Sequence[str] | None = TableInputOptions.rows["set"]  # type: ignore[assignment]
     map: str | os.PathLike[str] | Mapping[str, Sequence[str]] | None = MAP
@@ -225,6 +225,9 @@ class ShardOptions(Options):
         elif self.classes or self.classes_out:
             raise Usage(f"{spell('classes')} and {spell('classes_out')} require {spell('label_from_dir')}")
         self.spec = JoinOptions(join=self.join, join_by=self.join_by, on_duplicate=self.on_duplicate).spec
+        if self.join_by not in NAMES:
+            words = f"{spell('join_by', self.join_by)}: files of a directory have keys and names: {' or '.join(NAMES)}"
+            raise Usage(words, f"cat joins samples of shards by their values: tarkit cat {spell('join')} TABLE:COLUMN")
         self.assignments = TableInputOptions(set=self.set).assignments
         if self.set is not None and self.join is None:
             raise Usage(f"{spell('set')} requires {spell('join')}")

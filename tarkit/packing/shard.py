@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 
 from tarkit.errors import TarkitError, show
-from tarkit.joining.spec import By, OnDuplicate
+from tarkit.joining.spec import OnDuplicate
 from tarkit.packing.divide import Dirs
 from tarkit.packing.files import Symlinks
 from tarkit.packing.options import ShardOptions
@@ -45,7 +45,7 @@ def shard(
     classes: str | None = None,
     classes_out: str | None = None,
     join: str | None = None,
-    join_by: By = "key",
+    join_by: str = "key",
     on_duplicate: OnDuplicate = "error",
     set: str | Iterable[str] | None = None,
     match: str | None = None,

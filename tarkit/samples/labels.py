@@ -44,14 +44,17 @@ class FieldValue:
 
     def __call__(self, sample: TarSample) -> bytes | None:
         """Return the value."""
-        value: Any
         try:
-            lookup = FieldLookup(sample, complete=self._name.needs_entries)
-            value = self._name.cell(lookup, SMALL) if self._binary else self._name.words(lookup)
+            return self.of(sample)
         except Problem as problem:
             skip, allow = spell_open("skip", problem.name), spell("allow")
             problem.hint = f"{skip} leaves such samples out, {allow} {self._allowed}"
             return self._absent if self._policy.apply(problem) == "keep" else None
+
+    def of(self, sample: TarSample) -> bytes:
+        """Return the value, whatever the policy is. Raises Problem."""
+        lookup = FieldLookup(sample, complete=self._name.needs_entries)
+        value: Any = self._name.cell(lookup, SMALL) if self._binary else self._name.words(lookup)
         if isinstance(value, bytes):
             try:
                 value = value.decode()

@@ -230,6 +230,49 @@ def test_rows_against_a_model(run: Run, archive: Archive) -> None:
             assert {name: data for name, data in fields().items() if name.endswith("txt")} == expected, (cells, samples)
 
 
+def test_values_against_a_model(run: Run, archive: Archive, here: Path) -> None:
+    """With --join-by VALUE rows are found by a value of the sample, as a dict finds them."""
+    draw = Random(3)
+    for _ in range(25):
+        samples = {f"k{n}": draw.choice([None, 0, 1, 2.5, True, "1", "x y"]) for n in range(6)}
+        archive([(f"{key}.json", json.dumps({} if id is None else {"id": id}).encode()) for key, id in samples.items()])
+        cells = draw.sample(["0", "1", "2.5", "true", "x y", "new"], 3)
+        given = table(draw.choice(["t.csv", "t.jsonl"]), [{"id": cell, "txt": f"of {cell}"} for cell in cells])
+        cell_of = {key: id if isinstance(id, str) else json.dumps(id) for key, id in samples.items()}
+        expected = {f"{key}.txt": f"of {cell}".encode() for key, cell in cell_of.items() if cell in cells}
+        words = ["cat", "in.tar", "--join", f"{given}:id", "--join-by", "json.id", "-o", "out.tar"]
+        ran = run(*words, exit=int(not expected))
+        if not expected:
+            assert f"column 'id' begins with '{cells[0]}', " in ran.stderr
+            continue
+        assert {name: data for name, data in fields().items() if name.endswith("txt")} == expected
+        unused = sum(cell not in cell_of.values() for cell in cells)
+        assert f"with a row: {len(expected)}, without: {6 - len(expected)}" in ran.stderr
+        assert f"rows without a sample: {unused}" in ran.stderr
+        data = tarkit.open("in.tar").join(given, "id", by="json.id").set()
+        assert {f"{one.key}.txt": one["txt"] for one in data if "txt" in one} == expected
+
+
+def test_values_of_other_kinds(run: Run, archive: Archive) -> None:
+    """A field, the key alone and a column of a view are values; content that has none is a problem."""
+    archive([("a.cls", b"3\n"), ("a.json", b"{"), ("a.jpg.cls", b"4"), ("b.cls", b"4")])
+    table("t.csv", [{"id": "a", "txt": "key"}, {"id": "b.cls", "txt": "name"}, {"id": "3", "txt": "three"}])
+    for by, expected in (("__key__", b"key"), ("cls", b"three")):
+        ran = run("cat", "in.tar", "--join", "t.csv:id", "--join-by", by, "-o", "out.tar")
+        assert (fields()["a.txt"], "b.txt" in fields()) == (expected, False)
+        assert "rows without a sample: 2" in ran.stderr
+    bad = ["cat", "in.tar", "--join", "t.csv:id", "--join-by", "json.id", "-o", "out.tar"]
+    assert "[bad-field]" in run(*bad, exit=1).stderr
+    assert "no sample has json.id" in run(*bad, "--skip", "bad-field", exit=1).stderr
+    shard = run("shard", "tree", "--join", "t.csv:id", "--join-by", "cls", "-c", "1", exit=2)
+    assert "--join-by cls: files of a directory have keys and names: key or stem" in shard.stderr
+    parquet = pytest.importorskip("pyarrow.parquet", reason="views are Parquet files")
+    run("cat", "in.tar", "-o", "v.parquet")
+    parquet.write_table(parquet.read_table("v.parquet").append_column("id", [["b.cls", "a"]]), "v.parquet")
+    run("cat", "v.parquet", "--join", "t.csv:id", "--join-by", "id", "-o", "out.tar")
+    assert (fields()["a.txt"], fields()["b.txt"]) == (b"name", b"key")
+
+
 def test_paths_by_stem(run: Run, archive: Archive) -> None:
     """With --join-by stem the last part of a cell counts too; a cell that is the key itself goes before it."""
     archive(SAMPLES, "a.tar")
