@@ -211,7 +211,6 @@ def reserve_standard_descriptors() -> None:
 
 
 def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    """Print the version, and exit."""
     if value and not ctx.resilient_parsing:
         click.echo(f"tarkit {__version__}")
         ctx.exit()

@@ -32,7 +32,6 @@ class _Kind:
 
     Attributes:
         first: those that have a line each.
-        findings: their number.
         concerned: the number of samples or entries that they are about.
         shards: the shards that they are in, each with their number.
     """

@@ -50,7 +50,6 @@ class SpillOptions(Options):
     )
 
     def check(self) -> None:
-        """Raise Usage for options that do not go together."""
         on_cluster = given_options(click.get_current_context()).dask is not None
         if on_cluster and self.spill is None:
             hint = "--spill DIR, which all workers share, or --spill s3://BUCKET/tmp"

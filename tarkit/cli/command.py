@@ -101,7 +101,6 @@ class Option(click.Option):
 
     Args:
         names: as they are on the command line, and perhaps one for its parameter.
-        row: the row.
         detail: whether only --help-all and man pages list it.
 
     Attributes:
@@ -137,7 +136,6 @@ class Option(click.Option):
         )
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Make the parser keep every value, where it would keep the last one."""
         if self.is_flag or self.count or self.multiple:
             super().add_to_parser(parser, ctx)
         else:

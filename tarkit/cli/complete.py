@@ -72,7 +72,6 @@ def complete_names(ctx: click.Context, kind: str, incomplete: str) -> list[Compl
     """Return the words for the value of an option.
 
     Args:
-        ctx: the context of the command.
         kind: what the option takes: `fields`, names of fields; `values`, also paths into JSON; `where`, an expression.
         incomplete: the word so far, of which the last name is completed.
     """

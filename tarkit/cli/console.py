@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from tarkit.pipeline.run import Run
 from tarkit.redaction import hide_secrets
 from tarkit.sizes import plural
 from tarkit.streams import terminal
+from tarkit.streams.copy import is_pipe
 from tarkit.streams.sink import Sink, open_sink
 from tarkit.streams.text import create_file
 
@@ -115,7 +115,7 @@ class ConsoleRun(Run):
             return False
         if self.progress:
             return True
-        return os.isatty(2) and not _is_pipe(1)
+        return os.isatty(2) and not is_pipe(1)
 
     def draw(
         self,
@@ -275,7 +275,3 @@ def end_bar(bar: Any) -> None:
     """Draw a bar for the last time, and go to the next line."""
     bars[:] = [each for each in bars if each is not bar]
     bar.close()
-
-
-def _is_pipe(fd: int) -> bool:
-    return stat.S_ISFIFO(os.fstat(fd).st_mode)

@@ -13,7 +13,7 @@ from tarkit.jobs.emit import JobArray, k8s_job, makefile, parse_engine, slurm_sc
 from tarkit.jobs.options import JobOptions
 from tarkit.stores.schemes import refuse_url, scheme_of
 from tarkit.streams.braces import expand_braces
-from tarkit.streams.location import read_list
+from tarkit.streams.location import expand_lists
 
 if TYPE_CHECKING:
     from tarkit.jobs.job import ValueJob
@@ -23,7 +23,6 @@ class ValueWords(NamedTuple):
     """The words of a command line that name the values of its jobs, for a script.
 
     Attributes:
-        words: the arguments.
         lists: the lists of arguments, of `-T`.
         nul: whether the names in lists end with NUL.
         texts: what they name now.
@@ -69,8 +68,7 @@ def _fixed_lists(values: ValueWords) -> list[str] | None:
     """Return the names in lists, None if there is a list that is no file."""
     if not all(scheme_of(name) or os.path.isfile(name) for name in values.lists):
         return None
-    words = (word for name in values.lists for _, word in read_list(name, name, values.nul))
-    return [name for word in words for name in ([word] if values.nul else _names(word))]
+    return expand_lists(values.lists, values.nul, (lambda word: [word]) if values.nul else _names)
 
 
 _REPAIR = "name them in a file: --null --files-from FILE"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -56,9 +56,6 @@ def run_values(
     """Run the job of each value, or print a script that does.
 
     Args:
-        ctx: the context of the command.
-        options: those of the run.
-        texts: the values.
         job_of: returns the job of a value.
         words: returns the words that name the values.
         as_json: print an object for each attempt. What jobs print goes to stderr.
@@ -89,7 +86,6 @@ def make_job(
     """Return the job of a value.
 
     Args:
-        value: the value.
         lines: its command lines.
         steps: the same as they are parsed; None for that of another program.
         others: files that other programs may write.
@@ -162,7 +158,7 @@ def _run(
     lines: JsonLines | None,
 ) -> JobSummary:
     from tarkit.cli.app import run_in_copy
-    from tarkit.jobs.engine import run_with_options
+    from tarkit.jobs.engine import run_jobs
     from tarkit.jobs.journal import attempt_record
 
     def ended(job: ValueJob, outcome: JobOutcome) -> None:
@@ -171,16 +167,14 @@ def _run(
             lines.write(type="job", **attempt_record(job, outcome), **said)
 
     output = _Stdout(run)
-    with _progress(run, total) as progress:
-        summary = run_with_options(
-            options,
+    executor = options.open_executor(total, _relay, run.scratch(None), run.warn, run_in_copy)
+    with closing(executor), _progress(run, total) as progress:
+        summary = run_jobs(
             jobs,
-            total,
-            journal,
-            relay=_relay,
-            tmpdir=run.scratch(None),
-            warn=run.warn,
-            run=run_in_copy,
+            executor,
+            retries=options.retries,
+            halt=options.halt,
+            journal=journal,
             progress=progress,
             write_stdout=output.write,
             ended=ended,

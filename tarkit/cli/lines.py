@@ -45,7 +45,6 @@ class TarkitStep:
     """A command of tarkit on a command line.
 
     Attributes:
-        command: the command.
         options: its options in their order.
         words: its other words.
         alone: whether it reaches URLs by its own options; else by those of this process.

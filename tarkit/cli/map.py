@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from tarkit.jobs.values import Value
 
 INPUTS = ("words", "files_from", "null", "load")
+_FOR_ALL = {
+    "require_all": "tarkit cat INPUT... --keys-from FILE --require-all -o /dev/null checks them first",
+    "unique_by": "one command writes all of them: tarkit split INPUT... --unique-by FIELD -o 'out-%06d.tar'",
+}
 
 
 class MappedCommand(Command):
@@ -61,7 +65,6 @@ class MappedCommand(Command):
         return super().parse_args(ctx, args)
 
     def run(self, ctx: click.Context) -> Any:
-        """Run the command, or a job for each input."""
         options = ctx.meta.pop("tarkit.written", None)
         if options is not None:
             _Mapping(self, ctx, options).run(given_options(ctx))
@@ -100,14 +103,10 @@ class _Mapping:
         from tarkit.jobs.values import make_values
 
         self._check_template()
-        if self.step.has("require_all"):
-            message = f"{spell('require_all')} is for all inputs together, and here each has an output of its own"
-            raise Usage(message, "tarkit cat INPUT... --keys-from FILE --require-all -o /dev/null checks them first")
-        if self.step.has("unique_by"):
-            message = f"{spell('unique_by')} is for all inputs together, and here each has an output of its own"
-            raise Usage(
-                message, "one command writes all of them: tarkit split INPUT... --unique-by FIELD -o 'out-%06d.tar'"
-            )
+        for name, other in _FOR_ALL.items():
+            if self.step.has(name):
+                message = f"{spell(name)} is for all inputs together, and here each has an output of its own"
+                raise Usage(message, other)
         self._choose_seed(options)
         words, lists, nul, load = (self.ctx.params.get(name) for name in INPUTS)
         self.inputs = find_inputs(words or (), lists or (), bool(nul), None, bool(load))

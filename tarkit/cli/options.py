@@ -65,8 +65,6 @@ def rows(kind: type[Options], argument: str = "options", **words: Callable[[Any]
     with what the command adds.
 
     Args:
-        kind: the class of options.
-        argument: the name of the argument.
         words: for options whose values have another form on the command line, a function that converts them.
     """
 

@@ -122,7 +122,6 @@ class Cluster:
     """A cluster that this process is connected to.
 
     Args:
-        client: the client of Dask.
         address: for messages.
         resources: the resources that a job takes of a worker.
         owned: is called after the client has been closed; None: the client belongs to the caller.
@@ -242,7 +241,6 @@ class Cluster:
                 self.client.cancel([future for _, future in pending])
 
     def _results(self, pending: deque[tuple[str, Any]]) -> list[Any]:
-        """Take the first tasks, which are done, and return their results."""
         ready = [pending.popleft()]
         while pending and pending[0][1].status == "finished":
             ready.append(pending.popleft())
@@ -330,7 +328,6 @@ class DaskExecutor(JobExecutor):
     """Runs jobs as futures on a cluster.
 
     Args:
-        cluster: the cluster.
         jobs: how many are submitted at a time; 0 is two for each thread of the workers.
         timeout: seconds after which a job is ended.
         relay: called with each line that a job has written to stderr, when it has ended.

@@ -84,10 +84,7 @@ def run_on_worker(
 
     Args:
         run: which run of jobs it belongs to.
-        job: the job.
         timeout: seconds after which it is ended.
-        attempt: the number of the attempt.
-        directory: its working directory.
 
     Raises:
         WorkerMismatch: there is no such directory here.

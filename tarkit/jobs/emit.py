@@ -17,9 +17,8 @@ from importlib.resources import files
 from string import Template
 
 from tarkit.errors import Usage, show, spell
-from tarkit.jobs.job import ValueJob
+from tarkit.jobs.job import ValueJob, shell_word
 from tarkit.jobs.journal import identity
-from tarkit.jobs.quoting import shell_word
 from tarkit.redaction import hide_secrets
 from tarkit.sizes import plural
 from tarkit.stores.schemes import scheme_of
@@ -169,7 +168,6 @@ def makefile(command: str, jobs: Iterable[ValueJob], retries: int, timeout: floa
 
     Args:
         command: the command of tarkit.
-        jobs: the jobs, each of which has a rule.
         retries: how often a job that failed is tried again.
         timeout: seconds after which a job is ended.
 
@@ -216,7 +214,6 @@ def _prerequisites(job: ValueJob) -> Iterator[str]:
 
 
 def _line(job: ValueJob, options: Sequence[str]) -> str:
-    """Return the command line of a job: as it is, or as that of `tarkit each`."""
     steps = [[*step[:1], *job.common, *step[1:]] if step[0] == "tarkit" else step for step in job.steps]
     if _is_plain(job) and not options:
         return _recipe(steps[0]) + ("" if job.inputs else " </dev/null")

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from tarkit.arguments import parse_processes
-from tarkit.jobs.job import JobExecutor, JobOutcome, JobStdout, Relay, RunWords, ValueJob
+from tarkit.jobs.job import JobExecutor, JobOutcome, JobStdout, ValueJob
 from tarkit.jobs.journal import JobJournal
-from tarkit.jobs.options import Halt, JobOptions
+from tarkit.jobs.options import Halt
 
 WriteStdout = Callable[[JobStdout], None]
 JobEnded = Callable[[ValueJob, JobOutcome], None]
@@ -103,55 +102,6 @@ def run_jobs(
         return loop.summary
     finally:
         executor.cancel()
-
-
-def run_with_options(
-    options: JobOptions,
-    jobs: Iterable[ValueJob],
-    total: int,
-    journal: JobJournal | None,
-    *,
-    relay: Relay,
-    tmpdir: str | None,
-    warn: Callable[[str], None],
-    run: RunWords | None = None,
-    progress: Callable[[JobSummary], None] = lambda summary: None,
-    write_stdout: WriteStdout = lambda output: None,
-    ended: JobEnded = lambda job, outcome: None,
-) -> JobSummary:
-    """Run jobs here or on a cluster, as options say, and return counts of their outcomes.
-
-    Args:
-        options: the options.
-        jobs, journal, progress, write_stdout, ended: as for `run_jobs`.
-        total: how many jobs there are.
-        relay, tmpdir, run: as for `LocalExecutor`.
-        warn: called with a text while a cluster has no workers.
-    """
-    executor: JobExecutor
-    if options.dask is not None:
-        from tarkit.jobs.dask import DaskExecutor, connect_cluster
-
-        cluster = connect_cluster(options.dask, options.dask_resources, jobs=options.jobs, warn=warn)
-        executor = DaskExecutor(cluster, jobs=options.jobs, timeout=options.timeout, relay=relay, tmpdir=tmpdir)
-    else:
-        from tarkit.jobs.local import LocalExecutor
-
-        slots = min(parse_processes(options.jobs), max(1, total))
-        executor = LocalExecutor(slots, timeout=options.timeout, run=run, relay=relay, tmpdir=tmpdir)
-    try:
-        return run_jobs(
-            jobs,
-            executor,
-            retries=options.retries,
-            halt=options.halt,
-            journal=journal,
-            progress=progress,
-            write_stdout=write_stdout,
-            ended=ended,
-        )
-    finally:
-        executor.close()
 
 
 @dataclass

@@ -6,9 +6,9 @@ import os
 import signal
 from collections.abc import Iterable
 
-from tarkit.jobs.quoting import python_words
 from tarkit.jobs.strays import end_processes
 from tarkit.streams.command import Program
+from tarkit.streams.process import python_words
 
 
 class ProcessGuard:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from shlex import quote
 from typing import Protocol
 
 from tarkit.errors import printable, signal_name
-from tarkit.jobs.quoting import shell_word
 from tarkit.jobs.values import Value
 from tarkit.pipeline.template import ShardTemplate
 from tarkit.redaction import hide_secrets
@@ -65,6 +66,21 @@ class ValueJob:
         whole = ((*step[:1], *self.common, *step[1:]) if step[0] == "tarkit" else step for step in self.steps)
         words = (map(shell_word, (hide_secrets(word, whole=bool(scheme_of(word))) for word in step)) for step in whole)
         return " | ".join(map(" ".join, words)) if self.steps else self.name
+
+
+_ESCAPES = {"\n": r"\n", "\t": r"\t", "\\": r"\\", "'": r"\'"}
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f\udc80-\udcff]")
+
+
+def shell_word(word: str) -> str:
+    """Return a word for bash: quoted, and with escapes (the form $'...') if it has unprintable characters."""
+    return f"$'{''.join(map(_escaped, word))}'" if _UNPRINTABLE.search(word) else quote(word)
+
+
+def _escaped(char: str) -> str:
+    if char in _ESCAPES:
+        return _ESCAPES[char]
+    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(char)) if _UNPRINTABLE.match(char) else char
 
 
 def print_line(job: ValueJob, line: bytes) -> None:

@@ -144,7 +144,6 @@ class JobJournal:
         unknown: how many of the jobs that it has as done are done again, since something cannot be compared.
 
     Args:
-        path: the file.
         resume: whether an existing journal is continued; a missing one is begun.
 
     Raises:

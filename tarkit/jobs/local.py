@@ -20,7 +20,6 @@ class LocalExecutor(JobExecutor):
         timeout: seconds after which a job is ended.
         run: runs a command line of tarkit in a copy of this process, and returns its status.
         relay: called with each line that a job writes to stderr; for a call in this process those about its error.
-        tmpdir: directory of temporary files.
         directory: the working directory of jobs; None is that of this process.
         guard: ends the jobs when this process is killed; by default one of its own.
     """

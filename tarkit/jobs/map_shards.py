@@ -17,7 +17,7 @@ from tarkit.arguments import (
 )
 from tarkit.dataset import Dataset
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.jobs.engine import JobSummary, run_with_options
+from tarkit.jobs.engine import JobSummary, run_jobs
 from tarkit.jobs.job import Counts, ValueJob, print_line
 from tarkit.jobs.journal import location_states
 from tarkit.jobs.options import Halt, JobOptions
@@ -142,10 +142,14 @@ def map_shards(
             yield ValueJob(value, directories=parents_of([target]), call=call, name=name, **settings)
 
     opened = options.open_journal(Run())
-    how: dict[str, Any] = {"tmpdir": tmpdir, "warn": partial(warnings.warn, stacklevel=2)}
+    how: dict[str, Any] = {"retries": options.retries, "halt": options.halt, "journal": opened}
     how |= {} if progress is None else {"progress": progress}
-    with nullcontext() if opened is None else closing(opened):
-        summary = run_with_options(options, make_jobs(), len(pairs), opened, relay=print_line, **how)
+    warn = partial(warnings.warn, stacklevel=2)
+    with (
+        nullcontext() if opened is None else closing(opened),
+        closing(options.open_executor(len(pairs), print_line, tmpdir, warn)) as executor,
+    ):
+        summary = run_jobs(make_jobs(), executor, **how)
     if summary.failed:
         raise _failed(summary, len(pairs))
     return summary

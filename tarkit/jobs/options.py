@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from tarkit.arguments import parse_processes
 from tarkit.errors import Usage, show, spell
 from tarkit.options import Options, row
 
 if TYPE_CHECKING:
+    from tarkit.jobs.job import JobExecutor, Relay, RunWords
     from tarkit.jobs.journal import JobJournal
     from tarkit.pipeline.run import Run
 
@@ -119,7 +121,6 @@ class JobOptions(Options):
     )
 
     def check(self) -> None:
-        """Raise Usage for options that do not go together."""
         if self.resume and self.journal is None:
             raise Usage(f"{spell('resume')} requires {spell('journal', 'FILE')}")
         if self.dask_resources and self.dask is None:
@@ -158,3 +159,25 @@ class JobOptions(Options):
         journal = os.fspath(self.journal)
         run.reserve(journal, "the journal")
         return JobJournal(journal, self.resume)
+
+    def open_executor(
+        self,
+        total: int,
+        relay: Relay,
+        tmpdir: str | None,
+        warn: Callable[[str], None],
+        run: RunWords | None = None,
+    ) -> JobExecutor:
+        """Return the executor of `total` jobs, here or on a cluster; the caller closes it.
+
+        `warn` is called with a text while a cluster has no workers; the rest is as for `LocalExecutor`.
+        """
+        if self.dask is not None:
+            from tarkit.jobs.dask import DaskExecutor, connect_cluster
+
+            cluster = connect_cluster(self.dask, self.dask_resources, jobs=self.jobs, warn=warn)
+            return DaskExecutor(cluster, jobs=self.jobs, timeout=self.timeout, relay=relay, tmpdir=tmpdir)
+        from tarkit.jobs.local import LocalExecutor
+
+        slots = min(parse_processes(self.jobs), max(1, total))
+        return LocalExecutor(slots, timeout=self.timeout, run=run, relay=relay, tmpdir=tmpdir)

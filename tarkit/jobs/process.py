@@ -34,16 +34,16 @@ from tarkit.jobs.job import (
     make_directories,
     utc_now,
 )
-from tarkit.jobs.quoting import TARKIT_WORDS, python_words
 from tarkit.jobs.strays import end_strays, find_strays, marked_environment, new_mark
 from tarkit.redaction import hide_secrets
 from tarkit.streams.command import DEVNULL, PATIENCE, Program, end_all, send
-from tarkit.streams.process import ForkedChild
+from tarkit.streams.process import ForkedChild, python_words
 from tarkit.streams.tempfile import TemporaryFile
 
 LINE = 1 << 16  # bytes; a longer line of stderr is passed on in pieces
 PIPE = 1 << 20  # bytes that a pipe holds, at most
 INTERVAL = 0.005  # seconds, where the system does not tell when a process ends
+_TARKIT_WORDS = python_words("tarkit.__main__", "main")
 
 
 class Copies(NamedTuple):
@@ -64,10 +64,8 @@ class RunningJob:
     Args:
         job: the job; its call is a `PickledCall` where there are no copies.
         poll: a `select.poll`, which is to wake up when there is something to be done for the job.
-        attempt: the number of the attempt.
         timeout: seconds after which it is ended.
         relay: called with each line of its stderr.
-        tmpdir: directory of temporary files.
         directory: its working directory; None is that of this process.
         began: called with the mark before processes start, and with each process as soon as it has started, in a copy
             of this process as well.
@@ -178,7 +176,7 @@ class RunningJob:
             return step, None
         words = [*([f"--report=/dev/fd/{report}"] if last else []), *job.common, *step[1:]]
         if copies is None or copies.run is None:
-            return [*TARKIT_WORDS, *words], None
+            return [*_TARKIT_WORDS, *words], None
         return step, self._copy_for(partial(copies.run, words), close)
 
     def _copy_for(self, work: Callable[[], int], close: list[int]) -> Callable[..., ForkedChild]:

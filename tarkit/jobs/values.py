@@ -19,7 +19,7 @@ from tarkit.samples.fields import stem
 from tarkit.stores import listing
 from tarkit.stores.schemes import is_listed, public_name, scheme_of
 from tarkit.streams.braces import expand_braces
-from tarkit.streams.location import list_name, natural_key, read_list
+from tarkit.streams.location import expand_lists, natural_key
 
 PLACEHOLDERS = "{} {stem} {name} {dir} {index:05d}"
 _KNOWN = r"\{(stem|name|dir|index)(?::0?([0-9]{1,2})d)?\}"
@@ -43,7 +43,6 @@ def expand_values(words: Sequence[str], lists: Sequence[str] = (), nul: bool = F
     """Return the values that words stand for: braces and globs, also of URLs, are expanded; other words are values.
 
     Args:
-        words: the arguments.
         lists: files with one argument a line.
         nul: the arguments in the lists end with NUL and are values as they are.
 
@@ -51,14 +50,7 @@ def expand_values(words: Sequence[str], lists: Sequence[str] = (), nul: bool = F
         TarkitError: a glob matches nothing, or a list cannot be read.
     """
     values = [value for word in words for value in _expand(word)]
-    for name in lists:
-        shown = list_name(name)
-        for number, word in read_list(name, shown, nul):
-            try:
-                values += [word] if nul else _expand(word)
-            except TarkitError as error:
-                raise type(error)(f"{shown}:{number}: {error}", error.hint) from error
-    return values
+    return values + expand_lists(lists, nul, (lambda word: [word]) if nul else _expand)
 
 
 def _expand(word: str) -> Iterable[str]:

@@ -17,7 +17,6 @@ import fcntl
 import os
 import select
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -42,7 +41,7 @@ from tarkit.proc.step import SampleWork
 from tarkit.samples.sample import TarSample
 from tarkit.streams.command import Program, last_line
 from tarkit.streams.copy import widen
-from tarkit.streams.process import ForkedChild
+from tarkit.streams.process import ForkedChild, python_words
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.source import Source
 from tarkit.streams.tempfile import TemporaryFile
@@ -55,11 +54,6 @@ EVERY_SIZE = 1 << 62  # bytes: a batch of N samples is one whatever their size
 MAX_DEATHS = 3  # processes that may end one after the other before they have begun a sample
 PATIENCE = 10.0  # seconds that a process gets to end, with threads and handlers of the user's, when all is done
 _POLL = 0.05  # seconds between two checks where the system has no pidfd
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_START = (
-    f"import sys; sys.path.insert(0, {_ROOT!r}); from tarkit.proc import child; sys.path.remove({_ROOT!r}); "
-    "child.main()"
-)
 
 
 class CallFunction(SampleWork):
@@ -212,7 +206,6 @@ class FunctionWorker(JobWorker):
 
     Args:
         step: the function, and how it is called.
-        tmpdir: the directory of temporary files.
         tell: called with lines for the user.
     """
 
@@ -266,7 +259,6 @@ class FunctionWorker(JobWorker):
                 raise TarkitError(f"{words}: {last}" if last else words) from None
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome | None]:
-        """Call the function with the sample of each job, or with a list of all; None for those not done at its end."""
         if any(job.sample.size >= LARGEST for job in jobs):
             raise WorkFailed("has 2 GiB or more, too much for a worker process")
         process = self.load()
@@ -372,7 +364,6 @@ class FunctionProcess:
     Args:
         step: the function, and how it is called.
         output: takes what the process prints; what is in it is discarded.
-        tmpdir: the directory of temporary files.
 
     Attributes:
         loaded: whether it has said that it loaded the function; set by the one who reads that.
@@ -390,9 +381,9 @@ class FunctionProcess:
         os.ftruncate(shared.fd, PLACE.size)
         self.place = mmap(shared.fd, PLACE.size)
         PLACE.pack_into(self.place, 0, IDLE, 0.0)
-        # -P: tarkit is imported before what is in the current directory; -B: nothing is written beside the user's
-        # files. Sets of strings have the same order in every process and in every run.
-        python = ("env", "PYTHONHASHSEED=0", sys.executable, "-P", "-B", "-X", "faulthandler", "-c", _START)
+        # -B: nothing is written beside the user's files. Sets of strings have the same order in every process and run.
+        executable, *words = python_words("tarkit.proc.child", "main")
+        python = ("env", "PYTHONHASHSEED=0", executable, "-B", "-X", "faulthandler", *words)
         copy = partial(ForkedChild, partial(work_in_copy, step.call, shared.fd), self._pipes)
         incoming, stdin = os.pipe()
         stdout, outgoing = os.pipe()

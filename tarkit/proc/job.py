@@ -55,7 +55,6 @@ class Outcome(NamedTuple):
     """The result of one job: samples in order, perhaps none, or a failure.
 
     Attributes:
-        samples: the new samples.
         failure: why there are none.
         log: output for the user's stderr, in this order.
         seconds: time that the last attempt took.
@@ -102,7 +101,6 @@ class Job:
 
     Attributes:
         index: its number among the selected samples, from 0.
-        sample: the sample.
         passes: it is not worked on, and is its own result.
         failures: the attempts that failed.
         log: what was printed in them.
@@ -182,13 +180,12 @@ def status_words(status: int) -> str:
 
 def find_program(name: str, path: str) -> str:
     """Return the path of a program, looked for in the directories of `path`. Raises TarkitError."""
-    if "/" in name:
-        return os.path.abspath(name)
-    for directory in path.split(os.pathsep):
-        program = os.path.join(directory or ".", name)
-        if os.path.isfile(program) and os.access(program, os.X_OK):
-            return os.path.abspath(program)
-    raise TarkitError(f"{show(name)} is needed to run commands and was not found")
+    from shutil import which
+
+    program = name if "/" in name else which(name, path=path)
+    if program is None:
+        raise TarkitError(f"{show(name)} is needed to run commands and was not found")
+    return os.path.abspath(program)
 
 
 Finished = tuple[Job, Outcome]

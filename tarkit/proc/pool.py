@@ -99,7 +99,6 @@ class Pool:
 
     Args:
         start: makes a worker.
-        parallel: number of workers.
         retries: further attempts at a job that failed, alone.
         ordered: results come in the order of the jobs.
         batch: jobs that are submitted together, at most. The number grows from 1 while batches take a short time.

@@ -65,7 +65,6 @@ class RunProgram(SampleWork):
         return digest(os.fsencode(self.command))
 
     def pool(self, run: Run, tmpdir: str | None = None) -> Pool:
-        """Return a pool whose workers start the program."""
         words = [find_program("bash", os.environ.get("PATH", os.defpath)), "-o", "pipefail", "-c", "--", self.command]
         return Pool(lambda: ProgramWorker(self, words, tmpdir), **self.way, batch=TOGETHER, exact=True)
 
@@ -75,8 +74,6 @@ class ProgramWorker(JobWorker):
 
     Args:
         step: the program, and what becomes of failures.
-        words: its command line.
-        tmpdir: the directory of temporary files.
 
     Attributes:
         session: the run of the program.

@@ -34,12 +34,10 @@ class FileContent(Held):
         self.owner = owner
 
     def read(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop)."""
         with self._opened() as fd:
             return os.pread(fd, stop - start, start)
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
-        """Write bytes [start, stop) to a sink."""
         try:
             with self._opened() as fd:
                 sink.copy(fd, start, stop)

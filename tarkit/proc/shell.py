@@ -152,7 +152,6 @@ class CommandWorker(JobWorker):
     """Runs a command for each job.
 
     Args:
-        step: the command.
         directories: where the directories of the samples are.
         environment: what the command gets besides TARKIT_KEY, TARKIT_INDEX and TARKIT_SHARD.
         launches: how it is started, and how where that cannot open a file: by bash, which prints the error.
@@ -173,7 +172,6 @@ class CommandWorker(JobWorker):
         self.builder = SampleBuilder(step.mtime)
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """Run the command for each job, one after the other."""
         outcomes = []
         for job in jobs:
             try:

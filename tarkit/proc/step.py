@@ -128,7 +128,6 @@ class SampleWork(Options, Step):
     opaque = True
 
     def check(self) -> None:
-        """Raise Usage for options that do not go together."""
         check_whole(mtime=0 if self.mtime is None else self.mtime)
         self._limit = None if self.max_errors is None else parse_limit(str(self.max_errors))
         goes_on = self._limit is not None or self.rejects is not None
@@ -166,7 +165,6 @@ class SampleWork(Options, Step):
         raise NotImplementedError
 
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
-        """Return the results; leaving the `with` block of the flow ends the processes."""
         run = flow.run
         flow.is_repeated = None  # keys change, and samples are read ahead
         if self.rejects is not None and self.rejects.location.kind in ("path", "url"):

@@ -25,7 +25,7 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from tarkit.errors import MissingFile, TarkitError, Unsupported, Usage, show, unreadable
 from tarkit.redaction import hide_secrets
@@ -59,6 +59,7 @@ _INPUT_SUFFIXES = (
 _RARE = frozenset(suffix for suffix in MESSAGE_SUFFIXES if "." in suffix[1:])  # not listed in messages
 
 Kind = Literal["stdin", "stdout", "path", "pipe", "url", "socket", "object"]
+Item = TypeVar("Item")
 _State = Literal["missing", "file", "dir"]
 
 _DIGITS = r"([0-9]+)"
@@ -124,13 +125,7 @@ def expand_inputs(
     _stdin_once(words.count("-") + files_from.count("-"))
     expansion = _Expansion(options, missing)
     locations = [location for word in words for location in expansion.inputs(word)]
-    for name in files_from:
-        shown = list_name(name)
-        for number, word in read_list(name, shown, nul):
-            try:
-                locations += expansion.exact_path(word) if nul else expansion.inputs(word)
-            except TarkitError as error:
-                raise type(error)(f"{shown}:{number}: {error}", error.hint) from error
+    locations += expand_lists(files_from, nul, expansion.exact_path if nul else expansion.inputs)
     _stdin_once(sum(location.kind == "stdin" for location in locations) + files_from.count("-"))
     return locations
 
@@ -166,7 +161,6 @@ def anchored() -> Callable[[str], str]:
 
 
 def _directory() -> str | None:
-    """Return the present directory; None if it was removed."""
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -216,12 +210,20 @@ def _stdin_once(times: int) -> None:
         raise Usage("stdin is named more than once")
 
 
-def list_name(name: str) -> str:
-    """Return the name of a list of inputs for messages."""
-    return file_location(name).name
+def expand_lists(lists: Iterable[str], nul: bool, expand: Callable[[str], Iterable[Item]]) -> list[Item]:
+    """Return what the arguments in lists stand for, by `expand`. Raises TarkitError with the list and the line."""
+    items: list[Item] = []
+    for name in lists:
+        shown = file_location(name).name
+        for number, word in _read_list(name, shown, nul):
+            try:
+                items += expand(word)
+            except TarkitError as error:
+                raise type(error)(f"{shown}:{number}: {error}", error.hint) from error
+    return items
 
 
-def read_list(name: str, shown: str, nul: bool) -> list[tuple[int, str]]:
+def _read_list(name: str, shown: str, nul: bool) -> list[tuple[int, str]]:
     """Return the arguments in a list, each with its line number. Raises TarkitError if there are none."""
     try:
         with open_file_or_stdin(name) as stream:
@@ -249,7 +251,6 @@ class _Expansion(NamedTuple):
     missing: bool
 
     def inputs(self, word: str) -> list[Location]:
-        """Return the inputs of an argument."""
         if word == "-":
             return [STDIN]
         if (state := _look(word)) != "missing":

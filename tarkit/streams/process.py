@@ -1,12 +1,22 @@
-"""Copies of this process."""
+"""Copies of this process, and new processes of Python."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
 from tarkit.streams.command import disown_commands
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def python_words(module: str, function: str, *arguments: object) -> tuple[str, ...]:
+    """Return the words of a command line that calls a function of tarkit in a new process of Python."""
+    call = f"from {module} import {function}; sys.path.remove({_ROOT!r}); {function}{arguments!r}"
+    # -P: tarkit is imported before what is in the current directory
+    return sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {_ROOT!r}); {call}"
 
 
 class ForkedChild:

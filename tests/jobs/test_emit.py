@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tarkit.jobs.quoting import shell_word
+from tarkit.jobs.job import shell_word
 from tests._served import served
 from tests._tools import TARKIT, each_row, happens, program
 from tests.conftest import tar, tarkit
