@@ -1,7 +1,10 @@
-"""The optional libraries that decode and encode values; each is imported where it is used first."""
+"""The optional libraries that decode and encode values: each is imported where it is used first, and kept quiet."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tarkit.errors import load_library, spell
@@ -22,3 +25,21 @@ def media_library(module: str, content: str, *, encode: bool = False, extra: str
     library, usual = _LIBRARIES[module]
     purpose = f"to encode {content}" if encode else f"{spell('decode')} of {content}"
     return load_library(module, purpose, library, extra or usual)
+
+
+@contextmanager
+def silent_stderr() -> Iterator[None]:
+    """Discard what is written to descriptor 2 meanwhile, by all threads: damage is reported otherwise."""
+    try:
+        saved = os.dup(2)
+    except OSError:  # it is closed
+        yield
+        return
+    try:
+        null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        os.dup2(null, 2)
+        os.close(null)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)

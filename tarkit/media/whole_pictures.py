@@ -10,9 +10,8 @@ from typing import Any
 from tarkit.errors import TarkitError
 from tarkit.media.coding_pictures import decoded_size, open_image
 from tarkit.media.kinds import HEAD, kind_of
-from tarkit.media.libraries import media_library
+from tarkit.media.libraries import media_library, silent_stderr
 from tarkit.media.limits import check_decoded
-from tarkit.media.quiet import silent_stderr
 
 _CUT = "it is cut off before its end"
 _FORMATS = frozenset(("jpeg", "png", "webp", "gif", "bmp", "tiff", "netpbm"))

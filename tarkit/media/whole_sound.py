@@ -1,7 +1,7 @@
 """Is a sound whole? libsndfile decodes it, but takes what there is of a cut one: its container must reach to its end.
 
 Formats: RIFF WAVE (sizes of chunks); FLAC (libsndfile checks its checksums); Ogg (RFC 3533: pages, their checksums, the
-last one); MPEG audio, layer III (`mpeg`: frames up to the end, and their number in the header of Xing or LAME).
+last one); MPEG audio, layer III (`duration`: frames up to the end, and their number in the header of Xing or LAME).
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import zlib
 from typing import Any
 
 from tarkit.errors import TarkitError
-from tarkit.media import mpeg
-from tarkit.media.libraries import media_library
+from tarkit.media.duration import declared_frames, first_frame, frame_length
+from tarkit.media.libraries import media_library, silent_stderr
 from tarkit.media.limits import NotDecoded
-from tarkit.media.quiet import silent_stderr
 from tarkit.sizes import plural
 
 _PIECE = 1 << 18  # values of all channels that are decoded together
@@ -98,9 +97,9 @@ def _ogg_checksum(page: bytes) -> bytes:
 
 
 def _check_mp3(data: bytes) -> None:
-    at = mpeg.first_frame(data)
+    at = first_frame(data)
     count, declared = 0, None
-    while at < len(data) and (length := mpeg.frame_length(data, at)):
+    while at < len(data) and (length := frame_length(data, at)):
         if length is True:  # of free format, the length of its frames is not known
             return
         if at + length > len(data):
@@ -108,7 +107,7 @@ def _check_mp3(data: bytes) -> None:
                 f"its last frame is cut off: {plural(at + length - len(data), 'byte is', 'bytes are')} missing"
             )
         if not count:
-            declared = mpeg.declared_frames(data[at : at + length])
+            declared = declared_frames(data[at : at + length])
         count, at = count + 1, at + length
     rest = data[at:]
     if count and not rest.startswith(_TAGS) and any(rest):

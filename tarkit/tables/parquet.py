@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tarkit.bytereader import SeekableFile
 from tarkit.errors import TarkitError, load_library
 from tarkit.streams.source import Source
 from tarkit.threads import mark_native_threads
@@ -66,33 +67,11 @@ class PyarrowFile(io.RawIOBase):
         return b"".join(pieces)
 
 
-class SourceFile(io.RawIOBase):
+class SourceFile(SeekableFile):
     """A file object for pyarrow that reads a source, such as a file or an object of a store."""
 
     def __init__(self, source: Source) -> None:
-        self._source = source
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._source.size or 0}[whence]
-        self._position = max(base + offset, 0)
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def read(self, size: int | None = -1) -> bytes:
-        end = self._source.size or 0
-        stop = end if size is None or size < 0 else min(self._position + size, end)
-        data = self._source.read(self._position, stop) if self._position < stop else b""
-        self._position += len(data)
-        return data
+        super().__init__(source.read, source.size or 0)
 
 
 def plain_values(column: Any) -> list[Any]:

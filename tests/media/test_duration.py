@@ -13,8 +13,7 @@ from tests.conftest import Archive, Run
 numpy = pytest.importorskip("numpy")
 soundfile = pytest.importorskip("soundfile")
 
-from tarkit.media.duration import seconds  # noqa: E402
-from tarkit.media.mpeg import frame_length  # noqa: E402
+from tarkit.media.duration import frame_length, seconds  # noqa: E402
 
 NOISE = numpy.random.default_rng(0).standard_normal((3 * 48000, 1)).astype("float32") / 4
 NOISE[:48000] /= 1000  # quiet, so that variable bit rates differ
