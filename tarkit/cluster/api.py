@@ -44,7 +44,6 @@ def write_ordered(
 
     Args:
         data: the dataset; one of its steps is the order.
-        output: the output.
         run: where problems and messages go; its executor does the tasks.
         spill: a directory or URL for files that tasks write for each other.
         memory: bytes that a task may hold.

@@ -25,7 +25,6 @@ class TaskContext:
     """Context that all tasks of a run share.
 
     Attributes:
-        spill: the spill.
         memory: bytes that a task may hold.
         tmpdir: the directory of temporary files on the workers, if the user has named one.
         ordering: the ordering to do; its archives have no locations.

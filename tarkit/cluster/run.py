@@ -5,7 +5,7 @@
    (`scatter.scatter_group`).
 3. order: merge the lists of all groups for each span (`merge.order_span`); compare keys (`merge.compare_keys`).
 4. write: read the blocks of some shards, and write these (`write.write_samples`). Where shards begin, the client finds
-   before (`cut.find_starts`).
+   before (`find_starts`).
 
 The order and the bytes are those of `sorting.order.Order` on one machine. Through the client go figures of inputs,
 groups, spans and shards. Where shards are cut by their size, the sizes of samples do as well; where the output is one
@@ -31,22 +31,24 @@ from __future__ import annotations
 import json
 import os
 import time
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 from zlib import crc32
 
 from tarkit.cluster.call import Item, Result, TaskContext, Work, call_task
-from tarkit.cluster.cut import ShardStart, find_starts
 from tarkit.cluster.merge import SHOWN, KeyPlace, KeysItem, OrderItem, SpanFigures, compare_keys, order_span
 from tarkit.cluster.plan import DRAWN, InputFigures, Ordering, TaskDivision
 from tarkit.cluster.records import file_name
 from tarkit.cluster.scan import ScanItem, ScanResult, choose_bounds, scan_inputs
 from tarkit.cluster.scatter import GroupFigures, SampleSums, ScatterItem, random_bounds, scatter_group
-from tarkit.cluster.shared import Blob
+from tarkit.cluster.shared import Blob, Spill
 from tarkit.cluster.write import SpanRecords, WriteItem, WriteResult, write_samples
 from tarkit.errors import Problem, TarkitError, Unsupported, show, spell
 from tarkit.pipeline.output import Output
@@ -409,3 +411,51 @@ def _remove_parts(names: Sequence[str]) -> None:
                 if entry.name.endswith(".part") and f"{stem}." in begins:
                     with suppress(OSError):
                         os.unlink(entry.path)
+
+
+# ---- Where shards begin in the order: the client finds it from the weights of samples that the third pass has written
+
+
+class ShardStart(NamedTuple):
+    """Where a shard begins: a span, a record in it, and the number of its first sample in the whole order."""
+
+    span: int
+    record: int
+    sample: int
+
+
+def find_starts(spill: Spill, spans: Sequence[SpanFigures], limits: Limits, ahead: int) -> list[ShardStart]:
+    """Return where shards begin, in order; `ahead` is the weight of the entries before the first sample.
+
+    Shards of equally many samples begin where the numbers of samples of the spans say. Others are found span after
+    span, since a shard begins where the one before it is full; sums of weights take no time for each sample.
+    """
+    firsts = [0, *accumulate(span.samples for span in spans)]
+    whole = all(span.samples == span.records for span in spans)
+    if limits.size is None and limits.count is not None and whole:
+        numbers = range(0, firsts[-1], limits.count)
+        places = [(bisect_right(firsts, number) - 1, number) for number in numbers]
+        return [ShardStart(span, number - firsts[span], number) for span, number in places]
+    starts: list[ShardStart] = []
+    samples, weight = 0, ahead  # of the shard that is open
+    for span, figures in enumerate(spans):
+        sums, records = _read_weights(spill, figures)
+        at = before = 0
+        while at < figures.samples:
+            end = limits.end(sums, at, before, samples, weight)
+            if not samples:
+                starts.append(ShardStart(span, records[at] if records else at, firsts[span] + at))
+            if end < figures.samples:
+                samples, weight, at, before = 0, 0, end, sums[end - 1] if end else 0
+            else:  # it goes on in the next span
+                samples, weight = samples + figures.samples - at, weight + sums[-1] - before
+                at = figures.samples
+    return starts
+
+
+def _read_weights(spill: Spill, figures: SpanFigures) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the sums of the weights of samples; and the first record of each, if some have several."""
+    if figures.weights is None:
+        return (), ()
+    columns = memoryview(spill.get(figures.weights)).cast("Q")
+    return array("Q", accumulate(columns[: figures.samples])), columns[figures.samples :]

@@ -53,7 +53,6 @@ class Gathering(Step):
         inputs.reordered = all(step.reads == "headers" for step in before)
 
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
-        """Return the samples."""
         return batches
 
 

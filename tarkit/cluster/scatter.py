@@ -42,9 +42,7 @@ class ScatterItem(NamedTuple):
     """A group of inputs.
 
     Attributes:
-        group: its number.
         first: the number of its first input.
-        locations: its inputs.
         start, samples: how many samples all groups before have, and how many this one has.
         bounds: the first ranks of all spans but the first.
         key_parts: into how many the keys are divided; 0 where they are not compared.
@@ -131,11 +129,9 @@ class RankedOrder(Step):
         self.scope = self.order.scope
 
     def prepare(self, inputs: InputReader, before: Sequence[Step], run: Run) -> None:
-        """Set how the inputs are read."""
         self.order.prepare(inputs, before, run)
 
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
-        """Return the samples in order."""
         self.sorted = self.order.sorter(batches, flow)
         self.sorted.strays_apart = self.sorted.one_by_one = True
         self.sorted.distinct = False  # keys of all groups are compared later
@@ -173,7 +169,6 @@ class SampleFile(WriteOnlySink):
         return start, self.position - before, self._hash.digest()[:DIGEST]
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append bytes of the sample."""
         self._hash.update(data)
         self.position += len(data)
         self._waiting.append(bytes(data))

@@ -106,9 +106,7 @@ class BlockReader:
 
     Args:
         spill: has the file.
-        group: its number.
         start, stop: the block.
-        tmpdir: the directory of temporary files.
     """
 
     def __init__(self, spill: Spill, group: int, start: int, stop: int, tmpdir: str | None) -> None:

@@ -178,7 +178,6 @@ class Layout:
         return b"".join((self._head, stored, *self._pieces, self._tail))
 
     def _encoded(self, encode: Callable[..., bytes], *facts: object) -> bytes:
-        """Return the bytes for some facts; after an error there are none."""
         try:
             return b"" if self.error is not None else encode(*facts)
         except ValueError as error:

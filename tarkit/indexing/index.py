@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 FORMATS = (*OF_ONE, "view")
 """All formats; wids and view are of all shards."""
+_OF_ALL = {"wids": ("list", wids.NAME), "view": ("view", view.NAME)}  # the word in messages, and the usual name
 
 
 def index(
@@ -275,7 +276,7 @@ class ShardIndexes:
         present = []
         for name in (*LAYOUTS, "wids"):
             if name == "wids":
-                paths = [path] if (path := wids.list_path(texts, self._output)) else []
+                paths = [path] if (path := self._path_of_all(name, self._output)) else []
             else:
                 paths = [index_path(name, text, self._output) for text in texts]
             if any(IndexFile.at(name, path, self._storage).exists() for path in paths):
@@ -293,7 +294,8 @@ class ShardIndexes:
         listed = ("wids" in self.formats) + ("view" in self.formats)
         directory, single = self._place(len(formats) * len(self.locations) + listed)
         if "view" in self.formats:
-            self._view = self._find_view(directory, single)
+            self._view = self._file_of_all("view", directory, single)
+            view.check_view(self._view, self.options.force)
             if len(self.formats) == 1:
                 return [], None
         if single is not None and formats and formats[0] in ("energon", "parquet"):
@@ -309,25 +311,22 @@ class ShardIndexes:
             beside = directory or os.path.dirname(os.path.abspath(location.text))
             tmpdir = self.run.scratch(None if scheme_of(directory or location.text) else beside)
             tasks.append(IndexTask(location, files, tmpdir))
-        if "wids" not in self.formats:
-            return tasks, None
-        if single is not None:
-            return tasks, IndexFile("wids", single.text, single.kind, self._storage)
-        path = wids.list_path([location.text for location in self.locations], directory)
-        if path is None:
-            hint = f"say where their list goes: {spell('output', wids.NAME)}"
-            raise Usage("the shards are in several directories", hint)
-        return tasks, IndexFile.at("wids", path, self._storage)
+        return tasks, self._file_of_all("wids", directory, single) if "wids" in self.formats else None
 
-    def _find_view(self, directory: str | None, single: Location | None) -> IndexFile:
-        """Return the view of all shards; raise TarkitError for a file that it may not replace."""
+    def _file_of_all(self, format: str, directory: str | None, single: Location | None) -> IndexFile:
+        """Return the index of all shards, in `directory` or theirs. Raises Usage if they are in several."""
         if single is not None:
-            file = IndexFile("view", single.text, single.kind, self._storage)
-        else:
-            path = view.view_path([location.text for location in self.locations], directory)
-            file = IndexFile.at("view", path, self._storage)
-        view.check_view(file, self.options.force)
-        return file
+            return IndexFile(format, single.text, single.kind, self._storage)
+        path = self._path_of_all(format, directory)
+        if path is None:
+            what, name = _OF_ALL[format]
+            hint = f"say where their {what} goes: {spell('output', name)}"
+            raise Usage("the shards are in several directories", hint)
+        return IndexFile.at(format, path, self._storage)
+
+    def _path_of_all(self, format: str, directory: str | None) -> str | None:
+        directories = {os.path.dirname(each.text) for each in self.locations} if directory is None else {directory}
+        return os.path.join(directories.pop(), _OF_ALL[format][1]) if len(directories) == 1 else None
 
     def _place(self, count: int) -> tuple[str | None, Location | None]:
         """Return the directory of all indexes, if there is one, or the output of the only one.

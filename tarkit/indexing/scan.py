@@ -20,7 +20,7 @@ from tarkit.streams.location import Location
 from tarkit.streams.source import Source
 from tarkit.tar import block
 
-REGULAR = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS, block.GNU_SPARSE))
+REGULAR = (*block.FILES, block.GNU_SPARSE)
 
 Look = Callable[[Source, TarSample], None]
 

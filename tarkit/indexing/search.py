@@ -29,9 +29,7 @@ class _Answer(NamedTuple):
     """Answer of the next index of a shard about the key; the last answer, without an index, is the shard itself.
 
     Attributes:
-        source: the shard.
         lines: messages about indexes since the answer before, and whether each is a warning.
-        file: the index.
         result: its row of the key, or that the shard lacks it.
     """
 
@@ -63,10 +61,8 @@ class KeySearch:
         """Prepare the search.
 
         Args:
-            key: the key.
             policy: decides about problems of the sample; its `warn` gets those of indexes.
             moves: whether the sample is copied to another archive.
-            tmpdir: the directory of temporary files.
             note: called with messages about indexes.
         """
         self.passed_over = 0

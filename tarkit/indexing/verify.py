@@ -22,10 +22,8 @@ def faults(
     """Compare indexes with their shard, which is read once.
 
     Args:
-        location: the shard.
         files: its indexes.
         policy: decides about problems of the shard.
-        tmpdir: the directory of temporary files.
         count: whether the shard is read even if none of its indexes is there.
 
     Returns:

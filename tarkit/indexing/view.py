@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from tarkit.errors import TarkitError, Usage, spell
@@ -14,14 +13,6 @@ from tarkit.pipeline.run import Run
 from tarkit.streams.location import Location, is_view
 
 NAME = "all.view.parquet"
-
-
-def view_path(shards: Sequence[str], directory: str | None = None) -> str:
-    """Return the path of the view of shards, in `directory` or theirs. Raises Usage if they are in several."""
-    directories = {os.path.dirname(path) for path in shards} if directory is None else {directory}
-    if len(directories) > 1:
-        raise Usage("the shards are in several directories", f"say where their view goes: {spell('output', NAME)}")
-    return os.path.join(directories.pop(), NAME)
 
 
 def check_view(file: IndexFile, force: bool) -> None:

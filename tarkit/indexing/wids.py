@@ -33,12 +33,6 @@ class IndexedShard(NamedTuple):
     md5: str = ""
 
 
-def list_path(shards: Sequence[str], directory: str | None = None) -> str | None:
-    """Return the path of the list of these shards, in `directory` or theirs; None if they are in several."""
-    directories = {os.path.dirname(path) for path in shards} if directory is None else {directory}
-    return os.path.join(directories.pop(), NAME) if len(directories) == 1 else None
-
-
 def url_of(shard: str, path: str) -> str:
     """Return the name of a shard in the list at `path`.
 
