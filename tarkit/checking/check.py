@@ -146,7 +146,6 @@ class ShardsCheck:
 
     Args:
         run: counts samples, bytes, shards and findings, and shows progress.
-        locations: the shards.
         options: the checks to make.
         others: those of `same_as`, `diff` or `leak`.
         names: names of the two sets in messages.
@@ -297,7 +296,7 @@ class ShardsCheck:
     def _items(self) -> Iterator[tuple[int, Item]]:
         """Yield findings with the number of the shard; after each shard its clean copy is written."""
         jobs = list(enumerate(map(self.run.sent, self.locations)))
-        work = partial(_check_one, self._checks) if self.fix is None else partial(_fix_one, self._checks, self.fix)
+        work = partial(check_shard if self.fix is None else self.fix.read, self._checks)
         results = self.run.in_order(work, jobs, self.options.processes, self._checks.tmpdir)
         for (index, location), items in zip(jobs, results, strict=True):
             self.run.note(f"reading {location.name}")
@@ -335,18 +334,10 @@ class ShardsCheck:
     def _of_both_sets(self) -> Iterator[tuple[int, int, Item]]:
         """Yield items with the number of the set, 0 or 1, and of the shard in it."""
         run, value, tmpdir = self.run, self.options.compared, self._checks.tmpdir
-        work = partial(_check_one, self._checks) if value is None else partial(read_values, value, tmpdir)
+        work = partial(check_shard, self._checks) if value is None else partial(read_values, value, tmpdir)
         sets = [list(enumerate(map(run.sent, locations))) for locations in (self.locations, self._others)]
         jobs = [job for jobs in sets for job in jobs]
         results = run.in_order(work, jobs, self.options.processes, tmpdir)
         for number, ((index, _), items) in enumerate(zip(jobs, results, strict=True)):
             for item in items:
                 yield int(number >= len(sets[0])), index, item
-
-
-def _check_one(checks: OptionalChecks, job: tuple[int, Location]) -> Iterator[Item]:
-    return check_shard(job[1], job[0], checks)
-
-
-def _fix_one(checks: OptionalChecks, fix: Fix, job: tuple[int, Location]) -> Iterator[Item]:
-    return fix.read(job[1], job[0], checks)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
 
-from tarkit.checking.digest import KEYLESS_FIELD, Fields, fields_of, sample_hash
+from tarkit.checking.digest import KEYLESS_FIELD, Fields, fields_of, is_keyless, sample_hash
 from tarkit.checking.fieldsets import listed
 from tarkit.checking.findings import Finding, ShardReport
 from tarkit.checking.shard import CheckedSample
@@ -145,12 +145,8 @@ def _compared(
 
 
 def _named(key: bytes, value: bytes) -> str:
-    fields = fields_of(value[PLACE.size :])
-    return (
-        show(key)
-        if any(name == KEYLESS_FIELD for name, _ in fields)
-        else f"{show(key)} ({listed(n for n, _ in fields)})"
-    )
+    contents = value[PLACE.size :]
+    return show(key) if is_keyless(contents) else f"{show(key)} ({listed(name for name, _ in fields_of(contents))})"
 
 
 class FieldChanges(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from tarkit.checking.findings import Finding
 from tarkit.errors import MissingLibrary, Usage, show, spell
@@ -21,8 +20,6 @@ from tarkit.tar.reader import Entry
 
 ALL = "all"
 MOST = 100  # fields of a shard with a note of their own
-
-_REGULAR = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS))
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,6 @@ class ContentCheck:
     """Decodes the chosen fields of a shard.
 
     Attributes:
-        shard: its name.
         fields: which fields.
         decoded: how many contents were decoded, by the word of `--decode` or, for all, by the ending of the field; 0
             for a field whose contents were left alone.
@@ -101,10 +97,7 @@ class ContentCheck:
     shard: str
     fields: DecodedFields
     decoded: Counter[str] = field(default_factory=Counter)
-
-    @cached_property
-    def _unchecked(self) -> dict[tuple[bytes, str], _Unchecked]:
-        return {}
+    _unchecked: dict[tuple[bytes, str], _Unchecked] = field(default_factory=dict)
 
     def entry(self, entry: Entry, key: bytes, source: Source, located: bool = True) -> Iterator[Finding]:
         """Decode an entry if its field is chosen; yield what is wrong with it, at its offset if it is `located`."""
@@ -116,7 +109,7 @@ class ContentCheck:
             return
         word, form = chosen
         self.decoded[word] += 0
-        if entry.type not in _REGULAR or entry.sparse:
+        if entry.type not in block.FILES or entry.sparse:
             self._leave(entry, key, "is a sparse file" if entry.sparse else "is no regular file")
             return
         offset = entry.start if located else None

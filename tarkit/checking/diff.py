@@ -22,7 +22,7 @@ from struct import Struct
 from typing import Any, Literal, NamedTuple
 
 from tarkit.checking.compare import PLACE, FieldChanges, SampleSets, Sets, paired, place_of
-from tarkit.checking.digest import KEYLESS_FIELD, fields_of
+from tarkit.checking.digest import fields_of, is_keyless
 from tarkit.checking.findings import ShardReport
 from tarkit.errors import show
 from tarkit.spill.multimap import Group, Multimap
@@ -124,8 +124,7 @@ class Match(NamedTuple):
     @property
     def keyless(self) -> bool:
         """Whether it is an entry without a key, which has no place among samples."""
-        value = self.new or self.old or b""
-        return any(name == KEYLESS_FIELD for name, _ in fields_of(value[PLACE.size :]))
+        return is_keyless((self.new or self.old or b"")[PLACE.size :])
 
 
 class Diff(SampleSets):
@@ -150,9 +149,8 @@ class Diff(SampleSets):
         return any(self.counts[change] for change in CHANGES)
 
     def keep(self, side: int, index: int, offset: int, key: bytes, contents: bytes) -> None:
-        """Store a sample by its key, or by its contents."""
         place = PLACE.pack(side, index, self._passed[side, index])
-        self._passed[side, index] += not contents_are_keyless(contents)
+        self._passed[side, index] += not is_keyless(contents)
         if self._by_content:
             self.samples.add(_digest(contents), place + _KEY.pack(len(key)) + key + contents)
         else:
@@ -204,11 +202,6 @@ class Diff(SampleSets):
             for value in (*first[len(second) :], *second[len(first) :]):
                 left.add(*_with_key(value))
         yield from _by_key(left.groups())
-
-
-def contents_are_keyless(contents: bytes) -> bool:
-    """Return whether encoded contents are those of an entry without a key."""
-    return any(name == KEYLESS_FIELD for name, _ in fields_of(contents))
 
 
 def _digest(contents: bytes) -> bytes:

@@ -22,7 +22,6 @@ KEYLESS_FIELD = b"/"  # in place of the field of an entry without a key: no fiel
 _SPECIAL = b"link or sparse"  # separates the hashes of links and sparse files from those of regular files
 _CHUNK = 1 << 20
 _SPARSE_RECORD = re.compile(rb"[0-9]+ GNU\.sparse\.(?!name=)[^\n]*\n")
-_PLAIN = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS))
 
 Fields = list[tuple[bytes, bytes]]
 """Fields with the hashes of their contents, in order of the fields."""
@@ -39,7 +38,7 @@ class ContentHash:
         """Hash an entry."""
         if entry.type in KEYLESS:
             return
-        plain = entry.type in _PLAIN and not entry.sparse
+        plain = entry.type in block.FILES and not entry.sparse
         digest = blake2b(digest_size=SIZE, person=b"" if plain else _SPECIAL)
         if not plain:
             holes = _holes(self.source.read(entry.start, entry.data)) if entry.sparse else b""
@@ -78,6 +77,11 @@ def fields_of(contents: bytes) -> Fields:
     """Return the fields and hashes that `take` encoded."""
     fields: Any = marshal.loads(contents)
     return list(fields)
+
+
+def is_keyless(contents: bytes) -> bool:
+    """Return whether encoded contents are those of an entry without a key."""
+    return any(name == KEYLESS_FIELD for name, _ in fields_of(contents))
 
 
 def sample_hash(key: bytes, fields: Fields) -> int:

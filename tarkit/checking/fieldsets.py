@@ -42,9 +42,12 @@ class FieldSet:
         self.lower = frozenset(map(bytes.lower, self.names))
         self.has_duplicates = len(set(self.names)) < len(self.names)
 
-    def lacks(self, required: Iterable[tuple[bytes, ...]]) -> list[tuple[bytes, ...]]:
-        """Return the required fields that are missing; each is a tuple of alternatives in lower case."""
-        return [names for names in required if self.lower.isdisjoint(names)]
+    def missing(self, required: Iterable[tuple[bytes, ...]], key: bytes) -> Iterator[str]:
+        """Yield messages about required fields, each a tuple of alternatives in lower case, that a sample lacks."""
+        for names in required:
+            if self.lower.isdisjoint(names):
+                have = ", ".join(map(show, self.names))
+                yield f"{show(key)} has no field {' or '.join(map(show, names))}, it has {have}"
 
 
 class FieldSets:

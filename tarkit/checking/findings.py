@@ -170,7 +170,6 @@ class FindingPolicy(Policy):
         self._shard, self._located = shard, located
 
     def apply(self, problem: Problem) -> Action:
-        """Add a finding."""
         offset, detail = problem.offset, problem.detail or ""
         if not self._located:
             place = problem.archive if offset is None else f"{problem.archive} at {offset}"
@@ -187,7 +186,6 @@ class ShardReport:
     """The report on a shard.
 
     Attributes:
-        shard: its name.
         samples, entries: the number of its samples and entries.
         size: the length of its archive, decompressed, in bytes.
         first, last: its first and its last key.

@@ -34,7 +34,6 @@ class Fix:
 
     Args:
         run: where facts go; each file that is written is reserved in it.
-        locations: the inputs.
         word: the name of the one copy, a directory, or a template.
         rejects: the name of an archive for samples that are left out.
         together: no key comes twice in all copies; in one file none ever does.
@@ -80,8 +79,9 @@ class Fix:
         self._taken: set[bytes] = set()
         self._last: bytes | None = None  # the last key of the copy before
 
-    def read(self, location: Location, index: int, checks: OptionalChecks) -> Iterator[Item]:
-        """Yield the findings of an input, and plan its copy."""
+    def read(self, checks: OptionalChecks, job: tuple[int, Location]) -> Iterator[Item]:
+        """Yield the findings of an input, which follows its index, and plan its copy."""
+        index, location = job
 
         def opened() -> Source:
             source = open_source(location, tmpdir=checks.tmpdir, stream=location.kind == "url")

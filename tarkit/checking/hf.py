@@ -91,7 +91,6 @@ class HfContents:
             yield Finding("reader-unchecked", self.shard, None, None, detail, "note")
 
     def _check(self, field: bytes, last: bytes, data: bytes) -> None:
-        """Raise Misfit for content that the library refuses or changes."""
         if last in _TEXTS:
             try:
                 data.decode()

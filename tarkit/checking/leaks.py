@@ -223,7 +223,6 @@ class Leaks:
         return f"{show(key)} has nearly the {self.compared.name} of {show(other.key)} in {where}: {differ}"
 
     def _equal(self) -> Iterator[EqualSample]:
-        """Yield the samples with equal values."""
         for _, places in self._values.repeated():
             yield from self._matches(places)
 
@@ -267,7 +266,7 @@ class Leaks:
         for value, places in self._values.groups():
             groups.append(places)
             hashes.append(int(value, 16))
-            firsts.append(_ordinal(places[0]))
+            firsts.append(_PLACE.unpack_from(places[0])[3])
             sides.append(sum({1 << place[0] for place in places}))
         order = numpy.argsort(numpy.frombuffer(firsts, numpy.uint32))
         del firsts
@@ -298,10 +297,6 @@ class Leaks:
 
 def _of_set(places: Places, side: int) -> Places:
     return [place for place in places if place[0] == side]
-
-
-def _ordinal(place: bytes) -> int:
-    return int(_PLACE.unpack_from(place)[3])
 
 
 def _placed(place: bytes) -> tuple[int, int, bytes]:

@@ -95,7 +95,6 @@ def _equal_in(numpy: Any, hashes: Any, mask: Any, places: Any, distance: int) ->
 
 
 def _count_bits(numpy: Any, values: Any) -> Any:
-    """Return the number of ones in each integer."""
     if hasattr(numpy, "bitwise_count"):  # numpy 2
         return numpy.bitwise_count(values)
     table = numpy.array([number.bit_count() for number in range(1 << 16)], numpy.uint8)

@@ -153,7 +153,6 @@ class CheckOptions(Options):
     processes: int = processes_row("Input", "Check N shards at a time")
 
     def check(self) -> None:
-        """Raise Usage for options that do not go together."""
         self.allowed = frozenset(self.allow)
         for name in sorted(self.allowed - PROBLEMS.keys() - FINDINGS.keys()):
             problems = ", ".join([*PROBLEMS, *FINDINGS])

@@ -101,7 +101,6 @@ class Salvage:
         keyless: entries without a key.
         lost: bytes without a whole entry.
         bad: the problems of samples that are left out, by key and number of the archive.
-        entries: the number of entries.
         unread: the number of entries that depend on a global PAX header.
         cut: the archive ends early; the rest of its content is unknown.
     """

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.checking.digest import ContentHash
-from tarkit.checking.fieldsets import LISTED, FieldSet, FieldSets
+from tarkit.checking.fieldsets import LISTED, FieldSets
 from tarkit.checking.findings import GATHERS, GLOBAL_REPAIR, Finding, ShardReport
 from tarkit.checking.survey import Damage, Survey
 from tarkit.checking.targets import ReaderRules, has_times, read_as
@@ -70,7 +69,6 @@ class OptionalChecks:
         digest: compute length and sha256 of the file.
         decode: the fields whose content is decoded.
         rejects: yield the samples with bad content.
-        tmpdir: the directory of temporary files.
     """
 
     require: tuple[tuple[bytes, ...], ...] = ()
@@ -138,7 +136,6 @@ class ShardCheck:
         self.report.fields = dict(self._sets.counts().most_common(1))
 
     def _samples(self) -> Iterator[Item]:
-        """Check all samples, and yield findings and samples in batches."""
         for item in self._survey.samples():
             if isinstance(item, Damage):
                 self._report_damage(item, self._survey.groups.key)
@@ -186,8 +183,8 @@ class ShardCheck:
                 self._forms.add(composed(key).encode("utf-8", "surrogateescape"), _OFFSET.pack(start) + key)
             if fields.has_duplicates:
                 self._report_duplicates(key, entries)
-            if self.checks.require:
-                self._check_required(key, start, fields)
+            for detail in fields.missing(self.checks.require, key):
+                self._error("missing-field", start, key, detail)
             if self._target is not None:
                 self._findings += self._target.sample(key, start, map(Entry._make, entries))
         if (not plain or self._survey.special) and self._contents is None:
@@ -213,12 +210,6 @@ class ShardCheck:
         for entry in duplicate_entries(named, set()):
             detail = f"{describe_duplicate(entry.name)}, first at {first[entry.name]}"
             self._error("duplicate-entry", entry.start, key, detail)
-
-    def _check_required(self, key: bytes, start: int, fields: FieldSet) -> None:
-        for names in fields.lacks(self.checks.require):
-            have = ", ".join(map(show, fields.names))
-            detail = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {have}"
-            self._error("missing-field", start, key, detail)
 
     def _check_keyless(self, entry: Entry) -> None:
         name, start = entry.name, entry.start
@@ -332,15 +323,13 @@ def check_archive(location: Location, index: int, checks: OptionalChecks) -> Ite
         Usage: the input is a terminal.
         OSError: a temporary file cannot be written.
     """
-    stream = (checks.contents or checks.decode is not None) and location.kind == "url"  # each byte is read
-    opened = partial(_opened, location, checks, stream)
+
+    def opened() -> Source:
+        stream = (checks.contents or checks.decode is not None) and location.kind == "url"  # each byte is read
+        source = open_source(location, tmpdir=checks.tmpdir, stream=stream)
+        return spooled(source) if checks.rejects and isinstance(source, StreamSource) else source
+
     return check_source(location, index, checks, opened)
-
-
-def _opened(location: Location, checks: OptionalChecks, stream: bool) -> Source:
-    """Return the archive; of a stream whose bad samples are wanted a copy."""
-    source = open_source(location, tmpdir=checks.tmpdir, stream=stream)
-    return spooled(source) if checks.rejects and isinstance(source, StreamSource) else source
 
 
 def check_source(

@@ -19,7 +19,6 @@ class Damage(NamedTuple):
     """Bytes [start, stop) of an archive without a whole entry, or the border between two concatenated archives.
 
     Attributes:
-        problem: the problem to report.
         start, stop: the bytes.
         key: the key of an entry that is cut there, if its header can be read.
         marker: at a border the offset of the end marker of the first archive, else None.

@@ -50,7 +50,7 @@ from tarkit.tar.reader import Entry
 Target = Literal["webdataset", "hf", "dali", "energon", "ray"]
 TARGETS: tuple[Target, ...] = get_args(Target)
 
-_READ = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS, block.GNU_SPARSE))
+_READ = (*block.FILES, block.GNU_SPARSE)
 _NAME_RULE = re.compile(rb"^((?:.*/|)[^.]+)[.]([^/]*)$")
 _META = re.compile(rb"__[^/]*__($|/)")
 _RESERVED = {

@@ -8,7 +8,7 @@ from tarkit.checking.digest import ContentHash
 from tarkit.checking.fieldsets import FieldSets
 from tarkit.checking.findings import Finding, FindingPolicy, ShardReport
 from tarkit.checking.shard import BATCH, CheckedSample, Item, OptionalChecks, check_archive, rejected
-from tarkit.errors import MissingLibrary, TarkitError, show
+from tarkit.errors import MissingLibrary, TarkitError
 from tarkit.pipeline.view_reader import ViewReader
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.sample import KEYLESS, TarSample, key_of, singly
@@ -16,14 +16,15 @@ from tarkit.streams.location import Location, is_view
 from tarkit.streams.text import sum_file
 
 
-def check_shard(location: Location, index: int, checks: OptionalChecks) -> Iterator[Item]:
-    """Yield the findings in one input, its report last. An input that cannot be read is a finding too.
+def check_shard(checks: OptionalChecks, job: tuple[int, Location]) -> Iterator[Item]:
+    """Yield the findings in one input, which follows its index; its report last. One that cannot be read is a finding.
 
     Raises:
         Usage: the input is a terminal.
         MissingLibrary: a library that decodes a field is not installed.
         OSError: a temporary file cannot be written.
     """
+    index, location = job
     return check_view(location, checks) if is_view(location) else check_archive(location, index, checks)
 
 
@@ -84,8 +85,7 @@ class ViewCheck:
         if len(self._batch) >= BATCH:
             yield from self._samples()
         names = tuple(entry.name[len(key) + 1 :] for entry in entries)
-        for wanted in self._sets.of(names, sample.start, key).lacks(checks.require):
-            detail = f"{show(key)} has no field {' or '.join(map(show, wanted))}, it has {', '.join(map(show, names))}"
+        for detail in self._sets.of(names, sample.start, key).missing(checks.require, key):
             yield Finding("missing-field", report.shard, None, key, detail, "error")
         if self._decode is not None:
             faults = [fault for entry in entries for fault in self._decode.entry(entry, key, sample.source, False)]

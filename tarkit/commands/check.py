@@ -201,9 +201,8 @@ def _outcome(shards: int, bad: int, failed: bool) -> str:
 def _print_comparison(run: ConsoleRun, checked: ShardsCheck, compared: SampleSets, printer: Printer) -> bool:
     """Print the fingerprint of each set, and whether they have the same samples, which it returns."""
     same = run.facts["same"] = checked.report.same
-    unread = [shard.shard for shard in checked.report.shards if not shard.readable]
     printer.rest()
-    if not unread:
+    if all(shard.readable for shard in checked.report.shards):
         for name, inputs, total in zip(("this set", "the other"), compared.names, compared.totals, strict=True):
             record = {"samples": total.samples, "entries": total.entries, "fingerprint": f"{total.value:032x}"}
             printer.say([f"{name}, {inputs}: {total}"], {"type": "set", "set": name, **record})
@@ -221,7 +220,6 @@ def _no_verdict(checked: ShardsCheck) -> str:
 
 
 def _print_differences(run: ConsoleRun, checked: ShardsCheck, diff: Diff, printer: Printer) -> bool:
-    """Print how many differences there are. Return whether there is none."""
     printer.rest()
     counts = run.facts["differences"] = dict(diff.counts)
     words = ", ".join(f"{count} {change}" for change, count in counts.items() if count and change != "same")

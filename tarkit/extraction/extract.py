@@ -50,7 +50,6 @@ class ExtractOptions(Options):
     )
 
     def check(self) -> None:
-        """Raise Usage for an invalid time."""
         if isinstance(self.mtime, str):
             check_choice("mtime", self.mtime, FileTime)
             self.time = None if self.mtime == "now" else -1

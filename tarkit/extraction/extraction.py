@@ -17,7 +17,6 @@ from tarkit.tar.reader import Entry
 SMALL = 1 << 18  # bytes of a file that is written at once
 READ = 1 << 20  # bytes of a sample that are read at once
 
-_FILES = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS))
 _DIRECTORIES = frozenset((block.DIRECTORY, block.GNU_DUMPDIR))
 _IGNORED = frozenset((block.PAX_GLOBAL, block.GNU_VOLUME))
 _REFUSED = {block.CHAR: "a character device", block.BLOCK_DEVICE: "a block device", block.FIFO: "a FIFO"}
@@ -31,7 +30,6 @@ class Extraction:
     or left out whole by `policy`; two entries of one name are an error.
 
     Attributes:
-        directory: the directory.
         policy: decides about problems.
         time: the modification time of the files in nanoseconds; None for now, -1 for that of the entry.
         files, written: how many files were written, and their size in bytes.
@@ -164,7 +162,7 @@ class Extraction:
             target = components(entry.link)
             if target == parts or not target:
                 raise Unsafe(f"{show(entry.name)} is a hard link to itself")
-        elif entry.type not in _FILES and not _is_directory(entry) and not entry.sparse:
+        elif entry.type not in block.FILES and not _is_directory(entry) and not entry.sparse:
             words = _REFUSED.get(entry.type, f"an entry of the unknown type {show(entry.type)}")
             raise Unsafe(f"{show(entry.name)} is {words}, which is not extracted")
         return parts
@@ -215,7 +213,7 @@ class Extraction:
 
 
 def _is_directory(entry: Entry) -> bool:
-    return entry.type in _DIRECTORIES or (entry.type in _FILES and entry.name.endswith(b"/") and not entry.size)
+    return entry.type in _DIRECTORIES or (entry.type in block.FILES and entry.name.endswith(b"/") and not entry.size)
 
 
 def way_out(path: str, force: str) -> str:
