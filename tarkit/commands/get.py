@@ -134,7 +134,6 @@ def get(
 
 
 def _parse(word: str) -> tuple[bytes, list[str]]:
-    """Return the key and the field of a word."""
     raw = word.encode("utf-8", "surrogateescape")
     parts = split_name(raw)
     if parts is not None:

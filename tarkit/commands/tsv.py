@@ -89,6 +89,5 @@ def _as_they_are(rows: bytes) -> bytes:
 
 
 def _escaped(rows: bytes) -> bytes:
-    """Rows for a terminal: what would be a command to it is an escape."""
     lines = rows.decode("utf-8", "surrogateescape").split("\n")
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in lines).encode()

@@ -318,7 +318,6 @@ def count_samples(source: Source, policy: Policy, visit: Callable[[TarSample], N
     """Count an archive sample by sample, with any policy.
 
     Args:
-        source: the archive.
         policy: decides about problems.
         visit: called with each sample.
 
@@ -374,7 +373,6 @@ def shares_of(samples: Sequence[int], world: int, workers: int) -> list[Share]:
 
     Args:
         samples: the number of samples of each shard.
-        world: the number of nodes.
         workers: the number of workers of each node.
     """
     shares = []

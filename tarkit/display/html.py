@@ -138,7 +138,6 @@ class Gallery:
         return medium
 
     def _smaller(self, medium: Medium) -> Medium:
-        """Return a picture of the side that there is room for."""
         if not medium.shrinks or not medium.address:
             return medium
         data = pictures.smaller(b64decode(medium.address.partition(",")[2]), SIDES[self._level], QUALITY)

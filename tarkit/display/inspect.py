@@ -175,7 +175,6 @@ class StatsOptions(Options):
     processes: int = processes_row("Input", "Count N inputs at a time")
 
     def check(self) -> None:
-        """Raise Usage for options that do not go together."""
         if sum((self.total, self.json, self.html is not None)) > 1:
             raise Usage(
                 f"{spell('total')}, {spell('json')} and {spell('html')} exclude each other", "choose one output"
@@ -216,7 +215,6 @@ class ShowOptions(Options):
     classes: str | None = _classes_row("Show")
 
     def check(self) -> None:
-        """Raise Usage for options that do not go together."""
         forms = [name for name in ("names", "json", "images", "html") if getattr(self, name)]
         if len(forms) > 1:
             raise Usage(f"{spell(forms[0])} and {spell(forms[1])} exclude each other", "choose one of them")

@@ -67,7 +67,6 @@ class SocketSink(WriteOnlySink):
             self.write(piece)
 
     def close(self) -> None:
-        """Send the end, and wait until all was delivered."""
         try:
             self._look()
             self._await_receivers()

@@ -166,7 +166,6 @@ class Link:
 
     Attributes:
         endpoint: the address, as ZeroMQ has it.
-        socket: the socket.
         connected: where it is bound, connections that were accepted, but for those that are none of ZeroMQ.
         joined: connections that were made; for pub, receivers that have subscribed.
         late: for pub, receivers that have subscribed after `admits` was unset, and get nothing.
@@ -411,7 +410,6 @@ class Sockets:
             self.context.destroy(linger=0)
 
     def _remove_file(self) -> None:
-        """Remove the file of a socket, before the socket is closed: while it is bound, no other process binds it."""
         if self._file is not None:
             path, self._file = self._file, None
             with suppress(OSError):

@@ -22,7 +22,6 @@ class MessageSink(EntrySink):
 
     Args:
         target: the sink of the sequence.
-        form: its format.
         split: finds key and field in the name of an entry.
         gathered: bytes of samples that are held, to be written together.
 

@@ -98,7 +98,6 @@ class CreateOptions(Options):
 
     Attributes:
         pipes: whether sources may be commands.
-        storage: how URLs are reached.
     """
 
     directory: str | None = row(
@@ -156,7 +155,6 @@ class CreateOptions(Options):
     storage_options: Mapping[str, object] | None = None
 
     def check(self) -> None:
-        """Raise Usage for options that do not go together."""
         if self.format is None and (self.columns or self.key is not None):
             raise Usage(f"columns and a key require {spell('format')}", "tsv, csv or jsonl")
         if self.format == "parquet":
@@ -173,7 +171,6 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions) ->
 
     Args:
         recipe: the path or URL of the recipe; `-` is stdin.
-        output: the archive.
         run: where messages and counts go.
         chosen: how the recipe is read, and the headers of entries.
     """

@@ -43,7 +43,6 @@ class LocalFiles:
     `mark` and the name of a file are its source, as in a recipe.
 
     Args:
-        root: the directory.
         symlinks: as for `Tree`.
         missing: whether files that disappear get size 0; else they raise.
     """
@@ -114,8 +113,6 @@ class ObjectFiles:
 
     Args:
         root: the URL of the directory.
-        tmpdir: the directory of temporary files.
-        options: how the store is reached.
     """
 
     def __init__(self, root: str, tmpdir: str | None = None, options: StoreOptions | None = None) -> None:

@@ -199,7 +199,6 @@ class ShardOptions(Options):
     output_storage_options: Mapping[str, object] | None = None
 
     def check(self) -> None:
-        """Raise Usage for options that do not go together; set what is derived."""
         if sum((self.dry_run or self.show_keys, self.recipe is not None, self.resume)) > 1:
             raise Usage(f"{spell('dry_run')}, {spell('recipe')} and {spell('resume')}: choose one")
         self.sources = self.storage = parse_options(self.storage_options)

@@ -71,7 +71,6 @@ class Packer:
 
     Args:
         run: gets messages, and the number of samples.
-        plan: the plan.
         options: how shards are written.
         digest: whether checksums are computed.
 

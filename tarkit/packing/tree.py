@@ -50,7 +50,6 @@ class Tree:
     """The regular files below the directory `root`, or the objects below the URL `root`.
 
     Args:
-        root: the directory.
         symlinks: "files": links to files are files; "all": links to directories are directories too; "skip": none.
         match: only names that this expression matches.
         exclude: globs of whole paths, or of base names if they have no slash; a directory excludes its content.
@@ -60,8 +59,6 @@ class Tree:
         scattered: `together` does not end at the first dot, so files have to be grouped in each directory.
         sized: whether sizes are looked up; else all are UNSIZED. Those of objects are in the list.
         missing: whether files that disappear before that get size 0, to be left out later; else they raise.
-        tmpdir: directory of temporary files.
-        storage: how objects are reached.
         keep_junk: whether files that file managers make (JUNK, `._*`, those below JUNK_DIRECTORY) are listed.
         directories: gets the directories whose files are listed, without those of the outputs.
 

@@ -39,7 +39,6 @@ class TreeOrigin:
     """The files of a plan as the origin of samples.
 
     Attributes:
-        plan: the plan.
         shards: those of its shards that are read.
         mtime: the time of all entries in seconds since 1970; None is that of each file.
         skip_missing: leave out samples with a file that does not exist any more; else it is an error.

@@ -145,7 +145,6 @@ class AisStore(Store):
         self._request("DELETE", url, {}, {}).close()
 
     def list(self, url: str, depth: int | None = None) -> Iterator[Info]:
-        """Yield the objects whose URL begins with `url`, by name; of all depths."""
         root, bucket, prefix, query = split_url(url)
         refused: list[str] = []
         page = partial(self._page, url, bucket, query, prefix)
@@ -288,7 +287,6 @@ class AisUpload(Upload):
         self._upload = None
 
     def abort(self) -> None:
-        """Abort the upload of parts, so that none stays in the cluster."""
         self._given_up.set()
         upload, self._upload = self._upload, None
         self._buffer = bytearray()

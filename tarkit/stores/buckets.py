@@ -106,8 +106,6 @@ def open_bucket(scheme: str, bucket: str, options: StoreOptions, retries: int = 
 
     Args:
         scheme: s3, gs or az.
-        bucket: its name.
-        options: those of its requests.
         retries: how often obstore repeats a request, for uploads: `reading.Transfer` and `retry` repeat others.
         creates: all requests have the condition that there is no object of the name (RFC 9110 13.1.2).
     """

@@ -326,7 +326,6 @@ def _locked(fd: int, operation: int) -> bool:
 
 
 def _is_at(fd: int, path: str) -> bool:
-    """Return whether `path` is the name of the open file `fd`."""
     try:
         return os.path.samestat(os.fstat(fd), os.lstat(path))
     except FileNotFoundError:

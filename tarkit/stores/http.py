@@ -414,7 +414,6 @@ def _proxy_error(name: str, pool: Any, error: ProxyError) -> Exception:
 
 
 def _shown(text: str) -> str:
-    """Return a text of a server for a message: on one line, and not too long."""
     return printable(text[:_SHOWN])
 
 

@@ -197,7 +197,6 @@ class ObjectStore(Store):
         warn_of_names(url, refused, self.options)
 
     def server(self, url: str) -> tuple[str, ...]:
-        """Return the endpoint and the account."""
         return tuple(server_of(split_url(url)[0], self.options))
 
     def _bucket_of(self, url: str) -> tuple[Any, str]:
@@ -247,8 +246,6 @@ class ObjectUpload(Upload):
     The object has a mark of this upload among its metadata, by which it is recognised if a reply is lost.
 
     Args:
-        url: its URL.
-        options: those of its requests.
         fresh: one that exists when it is completed is an error, if the server can tell.
     """
 
@@ -297,7 +294,6 @@ class ObjectUpload(Upload):
             raise_for(self._url, error, self._options)
 
     def _put(self, data: bytes) -> str | None:
-        """Write a small object; return its ETag."""
         mode: Any = "create" if self._fresh else "overwrite"
         arguments: Any = {"mode": mode, "use_multipart": False, "attributes": self._marked}
         return unquote_etag(obstore.put(self._store, self._key, data, **arguments)["e_tag"])
@@ -328,7 +324,6 @@ class ObjectUpload(Upload):
         raise TryAgain(f"{reason}{note}") from failure
 
     def abort(self) -> None:
-        """Abort the upload of parts, so that none stays in the bucket."""
         writer, self._writer, self._small = self._writer, None, None
         if writer is not None and not writer.closed():
             try:

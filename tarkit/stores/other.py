@@ -231,7 +231,6 @@ class OtherUpload(Upload):
             self._flush()
 
     def close(self) -> None:
-        """Complete the object, after its length was found to be right."""
         self._flush()
         self._use(lambda system: self._file.close())
         self._file = None
@@ -323,7 +322,6 @@ def _info(url: str, path: str, system: Any) -> Info:
 
 
 def _version(entry: dict[str, Any]) -> str | None:
-    """Return the version of an object: an ETag, else a time."""
     return next((f"{key} {entry[key]}" for key in _VERSIONS if entry.get(key)), None)
 
 
@@ -360,7 +358,6 @@ def _bytes(path: str, start: int, end: int, system: Any) -> bytes:
 
 
 def _raise_for(url: str, error: Exception, options: StoreOptions) -> NoReturn:
-    """Raise the exception for an error of a file system."""
     if isinstance(error, (TarkitError, TryAgain)):
         raise error
     name, kinds = public_name(url), {kind.__name__ for kind in type(error).__mro__}

@@ -38,10 +38,7 @@ class RemoteObject:
     """An object that is read: `info` describes the version that all bytes come from.
 
     Args:
-        store: the store.
-        url: its URL, for requests.
         name: its name for messages, without secrets.
-        options: those of its requests.
         first: the number of bytes of the first request.
     """
 
@@ -199,7 +196,6 @@ class Transfer(ProcessBound):
         self._hang_up()
 
     def _hang_up(self) -> None:
-        """Close the connection of the reply, if there is one."""
         reply, self._reply = self._reply, None
         if reply is not None:
             reply.close()

@@ -33,7 +33,6 @@ class Info(NamedTuple):
     """An object as its store describes it.
 
     Attributes:
-        url: its URL.
         size: its length in bytes; None if the store does not say.
         version: its ETag, or its time of modification; None if the store does not say.
         ranges: whether parts of it can be read.

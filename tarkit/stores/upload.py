@@ -17,10 +17,7 @@ class RemoteUpload:
     Once it is complete the store is asked for its length.
 
     Args:
-        store: the store.
-        url: its URL, for requests.
         name: its name for messages, without secrets.
-        options: those of its requests.
         fresh: an object that exists when this one is completed is an error.
     """
 
@@ -73,7 +70,6 @@ class RemoteUpload:
         raise exists_error(self._name)
 
     def _confirm(self) -> None:
-        """Compare the object in the store with the bytes that were sent."""
         try:
             info = self._head()
         except FileNotFoundError as error:

@@ -132,7 +132,6 @@ class Mover:
         self._worker.end()
 
     def _wait_for(self, most: int) -> None:
-        """Wait until `most` ranges are left."""
         while len(self._waiting) > most:
             self._waiting[0].result()
             self._waiting.popleft()

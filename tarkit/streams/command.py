@@ -114,7 +114,6 @@ class Program:
 
     Args:
         words: its name, which is also its path unless `path` is given, and its arguments.
-        directory: its working directory.
         popen: called in place of `subprocess.Popen`: a `process.ForkedChild` with its first arguments.
         leads: whether the group is its own.
 
@@ -230,7 +229,6 @@ class Program:
         send([-self.pid], signal.SIGKILL)
 
     def _targets(self) -> list[int]:
-        """Return the processes, or groups (negative numbers), that get its signals."""
         return [-self.pid]
 
     def terminate(self) -> None:
@@ -298,7 +296,6 @@ class ShellCommand(Program):
         return [-self.pid] if self._leads else self._family
 
     def terminate(self) -> None:
-        """Send SIGTERM to it and all that it started."""
         self._family = [] if self.ended() else family(self.pid)
         super().terminate()
 
@@ -358,7 +355,6 @@ class CommandReader(_Piped, ByteReader):
         widen(self.fd)
 
     def readinto(self, view: Any, /) -> int:
-        """Fill some of `view`; 0 once the command has ended with status 0."""
         if self._read:
             return 0
         count = os.readv(self.fd, [view])

@@ -60,7 +60,6 @@ def read_small(fd: int, size: int = -1) -> bytes:
     A read that returns fewer bytes than requested has reached the end of a regular file.
 
     Args:
-        fd: the open file.
         size: the expected size in bytes; -1 when it is not known.
 
     Returns:

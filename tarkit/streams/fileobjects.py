@@ -92,7 +92,6 @@ class FileObjectSink(WriteOnlySink):
         self.file = file
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`."""
         view = memoryview(data)
         while view:
             if taken := self._offer(view):

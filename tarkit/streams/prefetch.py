@@ -110,7 +110,6 @@ class _Held:
             source.held.append(self._ranges[source])
 
     def drop(self) -> None:
-        """Free the bytes."""
         for source, ranges in self._ranges.items():
             source.drop(ranges)
         self._ranges.clear()

@@ -128,7 +128,6 @@ class AssembledSource(JoinedSource):
         self.seekable = all(source.seekable for source, _, _ in pieces)
 
     def within(self, start: int, stop: int) -> Iterator[tuple[Source, int, int]]:
-        """Yield the parts of the pieces that are in [start, stop)."""
         return super().within(start, stop)  # type: ignore[return-value]
 
     def unchanged(self) -> None:
@@ -202,7 +201,6 @@ class CopiedStream(FileSource):
         self.failure, self.codec = stream.failure, stream.codec
 
     def peek(self, pos: int, n: int) -> memoryview:
-        """Return at least `n` bytes from `pos` on, fewer only at the end; valid until the next call."""
         return super().peek(pos, n)[: max(0, self.size - pos)]
 
     def unchanged(self) -> None:

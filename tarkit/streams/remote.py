@@ -75,7 +75,6 @@ class RemoteSource(WindowSource):
         self._borrowers: set[Callable[[], None]] = set()
 
     def peek(self, pos: int, n: int) -> memoryview:
-        """Return at least `n` bytes from `pos` on, fewer only at the end; valid until the next call."""
         self._thread = get_ident()
         n = max(min(n, (self.size or 0) - pos), 0)  # the window stays at the end
         if (held := self._find(pos, pos + n)) is not None:
@@ -102,7 +101,6 @@ class RemoteSource(WindowSource):
         return self.complete(self._remote.read(start, stop), start, stop)
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
-        """Write bytes [start, stop) to `sink`."""
         while start < stop and (held := self._find(start, start + 1)) is not None:
             sink.write(held[: stop - start])
             start += min(len(held), stop - start)
@@ -118,16 +116,13 @@ class RemoteSource(WindowSource):
 
     @property
     def written(self) -> int | None:
-        """When the object was written, in nanoseconds since 1970; None if its store does not say."""
         return self._remote.info.modified
 
     @property
     def version(self) -> object:
-        """The version of the object; None if its store does not say."""
         return self._remote.info.version
 
     def another(self) -> RemoteSource:
-        """Return a source of the same version of the object with a window of its own, for another thread."""
         other = RemoteSource(self._remote, self.name)
         other.held = self.held
         return other

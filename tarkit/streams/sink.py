@@ -143,14 +143,12 @@ class WriteOnlySink(Sink):
 
     @property
     def fd(self) -> int | None:
-        """None."""
         return None
 
     def writev(self, pieces: Sequence[bytes]) -> None:
         self.write(b"".join(pieces))
 
     def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
-        """Write bytes [start, stop) of the file `source`; raises Short if the file ends before `stop`."""
         while start < stop:
             data = os.pread(source, min(CHUNK, stop - start), start)
             if not data:
@@ -182,7 +180,6 @@ class TerminalSink(WriteOnlySink, DescriptorSink):
     """Stdout where it is a terminal: what shows progress there is hidden meanwhile."""
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`."""
         with progress_hidden():
             super().write(data)
 
@@ -193,7 +190,6 @@ class FileSink(Sink):
     It gets the mode of the file that it replaces, else 0666 without the bits of the umask. A symbolic link is followed.
 
     Args:
-        path: the path of the file.
         sync: fsync the file before renaming it, and the directory after.
         fresh: replace no file: one that exists, or is created by another process meanwhile, is an error.
     """
@@ -335,7 +331,6 @@ class FileSink(Sink):
         os.rename(self.part, self.path)
 
     def abort(self) -> None:
-        """Remove the temporary file."""
         if self._mover is not None:
             self._mover.stop()
         _discard(self.part)
@@ -388,15 +383,12 @@ class UrlSink(WriteOnlySink):
         self._size += len(data)
 
     def digest(self) -> tuple[str, int]:
-        """Return the SHA-256 and the length of the object."""
         return self._hash.hexdigest(), self._size
 
     def close(self) -> None:
-        """Complete the object."""
         self.writer.close()
 
     def abort(self) -> None:
-        """Give the object up."""
         self.writer.abort()
 
     def withdraw(self) -> bool:
@@ -424,11 +416,9 @@ class EncodedSink(WriteOnlySink):
             start += count
 
     def digest(self) -> tuple[str, int] | None:
-        """Return those of the compressed bytes."""
         return self.target.digest()
 
     def close(self) -> None:
-        """Finish the compressed stream and complete the output."""
         try:
             self.encoder.close()
         except BaseException:

@@ -149,7 +149,6 @@ class WindowSource(Source):
         raise NotImplementedError
 
     def close(self) -> None:
-        """Free the memory. Samples may still refer to the source, and read from it."""
         self._view, self._seen, self._end = memoryview(b""), memoryview(b""), 0
 
     def _read_into(self, view: memoryview, pos: int, n: int) -> int:
@@ -166,7 +165,6 @@ class FileSource(WindowSource):
         super().__init__(name, max(0, self.file.size - offset))
 
     def read(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop)."""
         held = self.file.opened or self.file.open()
         try:
             data = os.pread(held.fd, stop - start, self.offset + start)
@@ -181,7 +179,6 @@ class FileSource(WindowSource):
         return data
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
-        """Write bytes [start, stop) to `sink`."""
         held = self.file.opened or self.file.open()
         try:
             sink.copy(held.fd, self.offset + start, self.offset + stop, self._shortened)
@@ -190,11 +187,9 @@ class FileSource(WindowSource):
 
     @property
     def written(self) -> int:
-        """When the file was written, in nanoseconds since 1970."""
         return self.file.mtime
 
     def another(self) -> FileSource:
-        """Return a source of the same file with a window of its own, for another thread."""
         return FileSource(self.file, self.name, self.offset)
 
     def will_need(self) -> None:
@@ -204,11 +199,9 @@ class FileSource(WindowSource):
             os.posix_fadvise(held.fd, 0, 0, os.POSIX_FADV_WILLNEED)
 
     def unchanged(self) -> None:
-        """Raise TarkitError if the file was replaced or written to since it was opened."""
         self.file.unchanged()
 
     def _read_into(self, view: memoryview, pos: int, n: int) -> int:
-        """Read at least `n` bytes from `pos` on, fewer only at the end, and return how many."""
         held = self.file.opened or self.file.open()
         try:
             size = os.preadv(held.fd, [view], self.offset + pos)
@@ -273,7 +266,6 @@ class StreamSource(Source):
         self._borrowers: set[Callable[[], None]] = set()
 
     def peek(self, pos: int, n: int) -> memoryview:
-        """Return at least `n` bytes from `pos` on, fewer only at the end; valid until the next call."""
         if pos + n > self._base + self._filled and self.size is None:
             self._fetch(pos, n)
         return self._view[max(pos - self._base, 0) : self._filled]
@@ -358,7 +350,6 @@ class StreamSource(Source):
         self._shift(passed)
 
     def _shift(self, count: int) -> None:
-        """Drop the first `count` bytes of the window."""
         if count:
             self._view[: self._filled - count] = self._view[count : self._filled]
             self._base += count

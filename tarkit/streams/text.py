@@ -95,7 +95,6 @@ def sum_file(kind: str, text: str, options: StoreOptions | None = None, algorith
     Args:
         kind: path or url.
         text: the path or the URL.
-        options: how a URL is reached.
         algorithm: the name of the checksum, as `hashlib` has it.
     """
     import hashlib  # takes milliseconds to load
@@ -135,7 +134,6 @@ def create_file(word: str, sync: bool = False, options: StoreOptions | None = No
 
 
 def _fetched(url: str, options: StoreOptions | None) -> io.BufferedReader:
-    """Return a temporary file with the content of an object, which a process of its own reads (see `in_child`)."""
     from tarkit.stores.listing import in_child
     from tarkit.streams.copy import CHUNK
     from tarkit.streams.tempfile import TemporaryFile

@@ -524,7 +524,6 @@ class Decoder(ByteReader):
         return 0
 
     def close(self) -> None:
-        """Close the input."""
         self._input.reader.close()
 
     def _next_frame(self) -> bool:

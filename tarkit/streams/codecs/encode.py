@@ -123,7 +123,6 @@ class _Gz:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _done(self, most: int) -> bytes:
-        """Return the blocks that are done, in order; wait until at most `most` are not."""
         ready = [self._head]
         self._head = b""
         while self._jobs and (len(self._jobs) > most or self._jobs[0].done()):
