@@ -32,8 +32,8 @@ ERRORS: list[Exception] = [
     Unsupported("no"),
     TarkitError("it is so"),
     FileNotFoundError(2, "No such file or directory", "a.tar"),
+    CommandFailed("false", 1, "tail", "hint"),
 ]
-COMMAND = CommandFailed("false", 1, "tail", "hint")
 
 
 def results_in_order(
@@ -56,24 +56,8 @@ def square(number: int) -> tuple[int, int]:
 def fail(which: int, number: int) -> int:
     """Raise an error for a number that is too large."""
     if number >= 3:
-        raise [*ERRORS, COMMAND][which]
+        raise ERRORS[which]
     return number
-
-
-def several(job: int) -> Iterator[tuple[int, bytes]]:
-    """Yield as many items as the number of the job."""
-    for number in range(job % 5):
-        yield job, b"x" * number
-
-
-@pytest.mark.forks
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_results(count: int) -> None:
-    """All results come in the order of the jobs, from several processes if several are requested."""
-    found = list(results_in_order(square, range(5), count))
-    assert [result for result, _ in found] == [number**2 for number in range(5)]
-    assert (os.getpid() in {who for _, who in found}) == (count == 1)
-    assert list(results_in_order(square, [], count)) == []
 
 
 @pytest.mark.forks
@@ -82,17 +66,6 @@ def test_no_descriptor_is_left() -> None:
     before = descriptors()
     assert len(list(results_in_order(square, range(9), 3))) == 9
     assert descriptors() <= before
-
-
-@pytest.mark.forks
-@pytest.mark.parametrize("count", [0, 1, 2, 11])
-def test_many_items_of_each(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The results are the same for any number of processes."""
-    monkeypatch.setattr(parallel, "SHARES", 1)
-    jobs = list(range(count))
-    expected = [list(several(job)) for job in jobs]
-    for number in (1, 2, 4):
-        assert [list(items) for items in in_order(jobs, several, number)] == expected
 
 
 @pytest.mark.forks
@@ -133,23 +106,6 @@ def test_errors(which: int, count: int, share: int | None) -> None:
 
 
 @pytest.mark.forks
-def test_an_error_comes_after_the_items_before_it() -> None:
-    """An error is raised where the result is read, even if it occurred earlier."""
-
-    def failing(job: int) -> Iterator[int]:
-        yield job
-        if job:
-            raise TarkitError(f"this one: {job}")
-
-    found = in_order([0, 1, 2, 3], failing, 2)
-    assert list(next(found)) == [0]
-    second = next(found)
-    assert next(second) == 1
-    with pytest.raises(TarkitError, match="this one: 1"):
-        next(second)
-
-
-@pytest.mark.forks
 def test_an_error_stops_the_other_processes() -> None:
     """No process runs once an error is raised, though the iterator is neither closed nor freed."""
 
@@ -163,13 +119,6 @@ def test_an_error_stops_the_other_processes() -> None:
     with pytest.raises(TarkitError, match="this one"):
         list(next(found))
     assert not multiprocessing.active_children()
-
-
-@pytest.mark.forks
-def test_a_command_that_failed() -> None:
-    """The message of a failed command reaches the caller."""
-    with pytest.raises(TarkitError, match="command ended with status 1: false: tail"):
-        list(results_in_order(partial(fail, len(ERRORS)), [3, 4], 2))
 
 
 @pytest.mark.forks

@@ -84,33 +84,6 @@ def test_an_unknown_option() -> None:
         IndexOptions(some=1, other=2)  # type: ignore[call-arg]
 
 
-@each_row(
-    ("settings", "word", "value"),
-    [
-        ({}, "x", "x"),
-        ({"at_least": 1}, "12", 12),
-        ({"at_least": 1}, "0", "n=0: it is at least 1"),
-        ({"at_least": 1, "hint": "-n 5"}, "1M", "n='1M': a whole number is needed (-n 5)"),
-        ({"seconds": True}, "0.5", 0.5),
-        ({"seconds": True}, "0", "n=0.0: it is more than 0 seconds"),
-        ({"type": float}, "nan", "n=nan: it is a finite number"),
-        ({"choices": ("a", "b"), "aliases": {"c": "b"}}, "c", "b"),
-        ({"choices": ("a", "b"), "aliases": {"c": "b"}}, "d", "n='d': it is one of a, b"),
-        ({"choices": ("error", "skip"), "aliases": {"error": False, "skip": True}, "default": False}, "skip", True),
-        ({"split": True, "default": ()}, "a,b c", ["a", "b", "c"]),
-    ],
-)
-def test_words_of_the_command_line(settings: dict[str, Any], word: str, value: object) -> None:
-    """A row reads a word, and says what is wrong with it, as it does for a value of Python."""
-    row = OptionRow("Section", "--number", help="Help.", **settings)
-    found: object
-    try:
-        found = row.read("n", word)
-    except Usage as error:
-        found = str(error) + (f" ({error.hint})" if error.hint else "")
-    assert found == value
-
-
 def test_values_of_python() -> None:
     """A value is checked in the same way, whether it is that of an argument or of `storage_options`."""
     with pytest.raises(Usage, match=r"few=0: it is at least 1"):

@@ -294,43 +294,10 @@ def test_version_that_cannot_be_printed() -> None:
 # ---- usage errors
 
 
-@each_row(
-    ("words", "message", "hint"),
-    [
-        (["nothing"], "No such command 'nothing'.", "see tarkit --help"),
-        (["splt"], "No such command 'splt'. (Did you mean 'split'?)", "see tarkit --help"),
-        (["Sort", "-o", "x"], "No such command 'Sort'. (Did you mean 'sort'?)", "see tarkit --help"),
-        (["-q", "sho"], "No such command 'sho'. (Did you mean 'show'?)", "see tarkit --help"),
-        (["--nothing"], "No such option '--nothing'.", "see tarkit --help"),
-        (["cat", "--nothing"], "cat: No such option '--nothing'.", "see tarkit cat --help"),
-        (
-            ["sort", "--template=at"],
-            "sort: No such option '--template'.",
-            "numbers in -o are %06d, {000..099} or @00099",
-        ),
-        (["cat", "-c", "many"], "cat: -c many: a whole number is needed", "see tarkit cat --help"),
-        (["cat", "-c", "-1"], "cat: -c -1: it is at least 0", "see tarkit cat --help"),
-        (["cat", "-o"], "cat: Option '-o' requires an argument.", "see tarkit cat --help"),
-        (
-            ["split", "--size-rule", "x"],
-            "split: --size-rule x: it is one of tar, content",
-            "see tarkit split --help",
-        ),
-        (["create", "a", "b"], "create: Got unexpected extra argument", "see tarkit create --help"),
-        (["completion"], "completion: Missing argument", "see tarkit completion --help"),
-        (["completion", "csh"], "completion: Invalid value for", "see tarkit completion --help"),
-        (["cat", "--nothing\nat all"], r"cat: No such option '--nothing\nat all'.", "see tarkit cat --help"),
-        (["cat", "-o", "", "a.tar"], "the name of the output is empty", "is a shell variable unset?"),
-    ],
-)
-def test_usage(words: list[str], message: str, hint: str, call: Call) -> None:
-    """A usage error is one line with the reason and one with a hint, status 2, and nothing on stdout."""
-    status, out, err = call(*words)
-    assert (status, out) == (2, "")
-    lines = err.splitlines()
-    assert len(lines) == 2
-    assert lines[0].startswith(f"tarkit: {message}")
-    assert lines[1] == f"hint: {hint}"
+def test_an_option_with_a_newline(call: Call) -> None:
+    """What was given is escaped; tests/commands/test_usage.py has the errors of command lines."""
+    hint = "hint: see tarkit cat --help"
+    assert call("cat", "--nothing\nat all") == (2, "", f"tarkit: cat: No such option '--nothing\\nat all'.\n{hint}\n")
 
 
 @each_row("name", COMMANDS)

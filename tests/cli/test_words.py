@@ -1,4 +1,4 @@
-"""Arguments with a wrong or unclear meaning: none is ignored silently."""
+"""Arguments with a wrong or unclear meaning: none is ignored silently; tests/commands/test_usage.py has more rows."""
 
 from __future__ import annotations
 
@@ -30,30 +30,6 @@ def test_fields_add_up(words: list[str], fields: list[str], run: Run, archive: A
     """-f and --drop may be given several times, and --drop takes several names."""
     run("cat", archive(AB), *words, "-o", "out.tar")
     assert Path("out.tar").read_bytes() == tar({f"{key}.{field}": b"x" * 600 for key in "ab" for field in fields})
-
-
-def test_a_comma_without_a_new_name(run: Run, archive: Archive) -> None:
-    """A comma without a new name could mean both or either, and is an error."""
-    assert run("cat", archive(AB), "-f", "jpg,cls", exit=2).lines == [
-        "tarkit: 'jpg,cls': a comma separates alternatives, of which the first present one is used",
-        "hint: 'jpg cls' for both, 'jpg:jpg,cls' for either",
-    ]
-
-
-@each_row(
-    ("words", "name"),
-    [
-        (["--match", "a", "--match", "b"], "--match"),
-        (["--slice", "1:2", "--slice=3"], "--slice"),
-        (["--keys-from", "a", "--keys-from", "b"], "--keys-from"),
-        (["-R", "a", "--rekey", "b"], "--rekey"),
-        (["--sample", "1", "--sample", "1"], "--sample"),
-        (["-o", "a.tar", "--outputs", "b.tar"], "--output"),
-    ],
-)
-def test_options_given_twice(words: list[str], name: str, run: Run, archive: Archive) -> None:
-    """An option with one value is an error when it is given twice."""
-    assert run("cat", archive(AB), *words, exit=2).lines == [f"tarkit: {name} is given twice"]
 
 
 def test_flags_may_be_given_twice(run: Run, archive: Archive) -> None:
@@ -90,13 +66,6 @@ def test_damage_later_keeps_its_hint(run: Run, archive: Archive) -> None:
     word = archive(AB)
     Path(word).write_bytes(Path(word).read_bytes()[:1700])
     assert "--skip truncated" in run("cat", word, "-o", "out.tar", exit=1).lines[1]
-
-
-def test_messages_of_click_are_one_line(run: Run) -> None:
-    """Lists of choices, which click prints with newlines and tabs, are one line."""
-    line = run("completion", exit=2).lines[0]
-    assert "\\x" not in line
-    assert line.endswith("Choose from: bash, zsh, fish")
 
 
 # ---- names that look like templates
@@ -161,41 +130,6 @@ def test_names_that_look_like_templates(
     assert sorted(os.listdir()) == there
 
 
-@each_row(
-    ("words", "message"),
-    [
-        ("split a.tar -q -o a-{00..01", "'a-{00..01': unmatched or nested braces"),
-        ("split a.tar -q -o a-00..01}", "'a-00..01}': unmatched or nested braces"),
-        ("split a.tar -q -o a-@00001-%d.tar", "'a-@00001-%d.tar': @00001 is not a number here"),
-        ("split a.tar -q -o {stem}-%d.tar", "'{stem}-%d.tar': unknown placeholder {stem}"),
-        (
-            "split a.tar -q -o x-{0..3}-%d.tar",
-            "'x-{0..3}-%d.tar': %d is not a number here",
-        ),
-        ("split a.tar -q --parts a,b=0.5 -o {parts}-%d.tar", "'a-{parts}-%d.tar': unknown placeholder {parts}"),
-        ("split a.tar -q --parts 3 -o cv-{fold}-%d.tar", "'fold-0-cv-{fold}-%d.tar': unknown placeholder {fold}"),
-        ("split a.tar -q --parts 3 -o {part}-@@9.tar", "'fold-0-@@9.tar': @ is followed by the last number"),
-        ('split a.tar -q --map {"x-{c}":["a"]}', "--map: 'x-{c}': 'x-{c}.tar': unknown placeholder {c}"),
-        ('split a.tar -q --map {"x":["a"]} --unmatched y{', "--unmatched: 'y{.tar': unmatched or nested braces"),
-        ("shard tree -q -o pre-@00001-{0..9}", "'pre-@00001-{0..9}.tar': @00001 is not a number here"),
-        ("shard tree -q -o x-{stem}", "'x-{stem}.tar': unknown placeholder {stem}"),
-        ('shard tree -q --map {"x-{c}":["a"]}', "--map: 'x-{c}': 'x-{c}.tar': unknown placeholder {c}"),
-        ("sort a.tar -c 3 -o x-@1-%d.tar", "'x-@1-%d.tar': @1 is not a number here"),
-        ("sort a.tar --size 1M -o x-{stim}.tar", "'x-{stim}.tar': unknown placeholder {stim}"),
-        ("shuffle a.tar --seed 1 -q -c 3 -o x-{0..3.tar", "'x-{0..3.tar': unmatched or nested braces"),
-        ("check a.tar --fix x-%d-{stem}.tar", "'x-%d-{stem}.tar': a job writes one file, not %d"),
-        ("check a.tar --fix x-{a..b}.tar", "'x-{a..b}.tar': a range is {FIRST..LAST}"),
-        ("extract a.tar -C {stim}/", "'{stim}/': unknown placeholder {stim}"),
-    ],
-)
-def test_templates_with_more_than_numbers(words: str, message: str, run: Run, archive: Archive) -> None:
-    """In names of a series, other braces and another notation are refused before anything is written."""
-    there = _prepared(archive)
-    ran = run(*words.split(), exit=2)
-    assert ran.lines[0].startswith(f"tarkit: {message}")
-    assert sorted(os.listdir()) == there
-
-
 @pytest.mark.forks
 def test_placeholders_of_each(run: Run, archive: Archive) -> None:
     """The hint for a placeholder of a map names the command that fills it in for commands that write series."""
@@ -248,18 +182,7 @@ def _prepared(archive: Archive) -> list[str]:
     return sorted(os.listdir())
 
 
-# ---- arguments in the wrong position
-
-
-@each_row("words", ["split a.tar -p 4", "split a.tar --post 16", "shard tree --post 4"])
-def test_a_number_is_not_a_command(words: str, run: Run, archive: Archive) -> None:
-    """-p of split is a command, not a number of processes; a number is refused."""
-    there = _prepared(archive)
-    assert run(*words.split(), exit=2).lines == [
-        f"tarkit: --post {words.split()[-1]}: a number is not a command",
-        "hint: did you mean parallel work? --post is for a command that runs after each shard",
-    ]
-    assert sorted(os.listdir()) == there
+# ---- files that are not there, or not to be read
 
 
 @each_row(
@@ -288,49 +211,6 @@ def test_names_of_other_digits(word: str, hint: str | None, command: str, run: R
     writes = command.startswith(("split", "sort"))
     expected = f"shards are written with -o: -o '{word}'" if hint is None and writes else hint
     assert ran.lines[1:] == ([] if expected is None else [f"hint: {expected}"])
-
-
-@each_row(
-    ("words", "status", "lines"),
-    [
-        (
-            "split a.tar x-%d.tar",
-            1,
-            ["x-%d.tar: No such file or directory", "shards are written with -o: -o 'x-%d.tar'"],
-        ),
-        (
-            "sort a.tar x-{0..1}.tar -c 3",
-            1,
-            [
-                "x-0.tar: No such file or directory (2 of the 2 names of x-{0..1}.tar are missing)",
-                "shards are written with -o: -o 'x-{0..1}.tar'",
-            ],
-        ),
-        (
-            "mix a.tar:3 -q",
-            1,
-            ["a.tar:3: No such file or directory", "a weight follows an @: 'a.tar@3'"],
-        ),
-        (
-            "mix a.tar@x a.tar -q",
-            1,
-            ["a.tar@x: No such file or directory", "weights look like 'a.tar@3'"],
-        ),
-        ("mix z*.tar:0.5 -q", 1, ["z*.tar:0.5: matches no archive", "a weight follows an @: 'z*.tar@0.5'"]),
-        (
-            "create tree",
-            1,
-            ["tree: Is a directory", "tarkit shard packs the files below it: tarkit shard tree"],
-        ),
-        ("cat -T tree", 1, ["tree: Is a directory", "a file is needed here, not a directory"]),
-        ("cat a.tar --keys-from tree", 1, ["tree: Is a directory", "a file is needed here, not a directory"]),
-        ("sort a.tar --order-file tree", 1, ["tree: Is a directory", "a file is needed here, not a directory"]),
-    ],
-)
-def test_hints(words: str, status: int, lines: list[str], run: Run, archive: Archive) -> None:
-    """The hint has the correct argument."""
-    _prepared(archive)
-    assert run(*words.split(), exit=status).lines == [f"tarkit: {lines[0]}", f"hint: {lines[1]}"]
 
 
 # prctl(PR_CAPBSET_DROP) of CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, by which root reads files of any mode

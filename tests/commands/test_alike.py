@@ -123,6 +123,9 @@ STREAMED = ["cat -f n", "sort", "sort -s n", "sort -s n -r", "shuffle --seed 2",
 STREAMED += ["shuffle --seed 2 --buffer 9", "split -c 2 -o out/%d.tar", "split -s 20K -o out/%d.tar"]
 STREAMED += ["split -n 3 -o out/%d.tar", "extract -C out", "stats --total", "show --names"]
 STREAMED += ["get d/b", "get d/b.n", "get d/b.bin", "get -f y"]
+STREAMED += ["cat --match [abc]$", "cat --slice 1:3", "cat -c 2", "cat --shard-slice 2:", "cat --skip all", "cat -p 2"]
+STREAMED += ["cat -s 2 --seed 1", "cat -s 9 --seed 1", "cat -m 2", "cat --rekey {key}", "cat --maxerr 1 --slice 2:"]
+STREAMED += ["cat --allow joined-sample -s 3 --seed 1", "cat -f n,bin,0 --on-missing-field keep"]
 
 
 @each_row(("command", "kind"), [(command, kind) for command in STREAMED for kind in ("pipe", "gzip")])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shlex
 import stat
 import tarfile
@@ -348,53 +347,6 @@ def test_mix(mix: int, expected: str, run: Run, archive: Archive, feed: Feed) ->
     all_: dict[str, Content] = {f"{key}.cls": key.encode() for key in ["a1", "a2", "a3", "b1", "c1", "c2"]}
     words = [feed(archive([pair for pair in all_.items() if pair[0][0] == name], f"{name}.tar")) for name in "abc"]
     assert run("cat", *words, "-m", str(mix)).stdout == tar(pick(all_, expected))
-
-
-LARGE: dict[str, Content] = {
-    "a.x": b"1",
-    "b.x": b"2",
-    **{f"big.{n}": random.Random(n).randbytes(size) for n, size in enumerate((2_200, 47_000, 28_000, 0))},
-    "c.x": b"3",
-    "e.0": b"4" * 62_500,
-}
-
-
-@each_row(
-    ("options", "expected"),
-    [
-        ("", "a b big c e"),
-        ("--match .", "a b big c e"),
-        ("--match [abc]$", "a b c"),
-        ("--slice 1:4", "b big c"),
-        ("-c 3", "a b big"),
-        ("--shard-slice 2:", "big c e"),
-        ("-s 2 --seed 1", "a b c big e"),
-        ("-s 9 --seed 1", "b a e c big"),
-        ("-m 2", "a b big c e"),
-        ("-p 2", "a b big c e"),
-        ("--skip all", "a b big c e"),
-        ("--maxerr 1 --slice 2:", "big c e"),
-        ("--allow joined-sample", "a b big c e"),
-        ("--allow joined-sample -s 3 --seed 1", "a c big b e"),
-        ("--allow joined-sample --match [bige]$", "b big e"),
-        ("--rekey {key}", "a b big c e"),
-        ("-f 'x 3 0' --on-missing-field keep", "a b 3 c e"),
-    ],
-)
-def test_large_samples(
-    options: str,
-    expected: str,
-    run: Run,
-    archive: Archive,
-    feeds: list[Feed],
-    small_memory: None,
-) -> None:
-    """Samples larger than the window of a stream have the same output as from a file, for all options."""
-    rows = pick(LARGE, expected.replace("3", ""))
-    if "-f" in options:
-        rows = [*rows[:2], ("big.3", b""), ("big.0", LARGE["big.0"]), *rows[2:]]
-    for feed in feeds[:2]:  # a compressed input is a stream, as a pipe is
-        assert run("cat", feed(archive(LARGE)), *shlex.split(options)).stdout == tar(rows)
 
 
 @each_row(

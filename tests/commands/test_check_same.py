@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from tarkit.checking import digest
-from tarkit.checking.compare import Sameness
-from tarkit.checking.digest import sample_hash
 from tarkit.spill import multimap
 from tarkit.streams import source
 from tests._tools import each_row
@@ -259,30 +257,3 @@ def test_after_other_commands(run: Run, archive: Archive) -> None:
     assert keys("mixed.tar") != keys(name)
     run("check", name, "--same-as", "mixed.tar")
     run("check", name, "--same-as", "s-{0..2}.tar.zst")
-
-
-# ---- fingerprint
-
-
-def test_the_fingerprint_adds_up() -> None:
-    """The fingerprint is the sum of the hashes of samples in any order; a repeated sample changes it."""
-    one, two = (b"a", 0, b"[\x00\x00\x00\x00"), (b"b", 512, b"[\x00\x00\x00\x00")
-    sums = []
-    for order in ([one, two], [two, one]):
-        same = Sameness()
-        same.add(0, 0, order)
-        sums.append(same.totals[0].value)
-    assert sums[0] == sums[1] == (sample_hash(b"a", []) + sample_hash(b"b", [])) % 2**128
-    same.add(1, 0, [one, one])
-    assert same.totals[1].value not in (0, sample_hash(b"a", []))
-    assert not same.same
-
-
-def test_hashes_of_samples() -> None:
-    """Different lists of fields have different hashes."""
-    values = [
-        sample_hash(key, fields)
-        for key in (b"", b"a", b"a1", b"1:a")
-        for fields in ([], [(b"", b"0" * 16)], [(b"x", b"0" * 16)], [(b"x", b"0" * 16)] * 2, [(b"x0", b"0" * 16)])
-    ]
-    assert len(set(values)) == len(values)

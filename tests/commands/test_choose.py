@@ -14,7 +14,7 @@ import pytest
 import tarkit
 from tarkit.pipeline import choose
 from tarkit.spill import sets
-from tests._chains import Item, drawn
+from tests._chains import Item
 from tests._tools import each_row
 from tests.conftest import Archive, Content, Feed, Piped, Run, each_feed, keys, tar
 
@@ -42,52 +42,6 @@ def repeated(items: list[Item], seed: int, size: str) -> list[Item]:
     count = counts[-1] if size == "max" else counts[(len(counts) - 1) // 2]
     places = [sorted(some)[number % len(some)][1] for some in classes.values() for number in range(count)]
     return [items[place] for place in sorted(places)]
-
-
-def model(items: list[Item], options: dict[str, Any], seed: int) -> list[Item]:
-    """Return the samples that the options choose, applied in their order."""
-    items = [item for item in items if item.key not in options.get("--exclude-keys-from", ())]
-    if "--unique-by" in options:
-        items = list({class_of(item): item for item in reversed(items)}.values())[::-1]
-        items.sort(key=lambda item: item.key)
-    if "--balance" in options:
-        size = options.get("--per-class", "min")
-        quota = min if size == "min" else lambda counts: int(size)
-        items = drawn(items, f"tarkit balance {seed}", quota, class_of)
-    if "--sample" in options:
-        items = drawn(items, f"tarkit sample {seed}", lambda counts: options["--sample"])
-    return items[: options.get("-c")]
-
-
-@each_row("number", range(12))
-def test_choices_together(number: int, run: Run) -> None:
-    """Options choose in their order, whatever their order on the command line, from a file and from a pipe."""
-    draw = random.Random(number)
-    items = [
-        Item(f"k{at:03}", {"cls": b"%d" % draw.choice((1, 1, 1, 2, 2, 3)), "x": bytes(draw.randrange(1500))}, "")
-        for at in range(draw.choice((12, 90)))
-    ]
-    options: dict[str, Any] = {}
-    if draw.random() < 0.5:
-        options["--exclude-keys-from"] = draw.sample([item.key for item in items], 5)
-        Path("list").write_text("\n".join(options["--exclude-keys-from"]))
-    if draw.random() < 0.7:
-        options["--balance"] = "cls"
-        if draw.random() < 0.5:
-            options["--per-class"] = draw.choice(("1", "min"))
-    if draw.random() < 0.2:
-        options["--unique-by"] = "cls"
-    if draw.random() < 0.6:
-        options["--sample"] = draw.choice((0, 1, 7, 60))
-    if draw.random() < 0.3:
-        options["-c"] = 5
-    pairs = [(name, "list" if name.startswith("--ex") else str(value)) for name, value in options.items()]
-    draw.shuffle(pairs)
-    words = [word for pair in pairs for word in pair]
-    Path("in.tar").write_bytes(tar(members(items)))
-    expected = tar(members(model(items, options, number)))
-    for given in ("in.tar", "pipe:cat in.tar"):
-        assert run("cat", given, *words, "--seed", str(number)).stdout == expected, words
 
 
 @each_row(("size", "seed"), [(size, seed) for size in ("max", "median") for seed in range(4)])

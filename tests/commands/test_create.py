@@ -165,15 +165,6 @@ def test_long_names(create: Any) -> None:
     assert create(f"{LONG_NAMES[2]} text:1") == made({LONG_NAMES[2]: b"1"})
 
 
-def test_headers_have_no_owner_and_time(create: Any) -> None:
-    """Two runs at different times, with different modes and times of files, write the same bytes."""
-    Path("data").write_bytes(b"1")
-    first = create("a.x data\na.y pipe:cat data")
-    os.chmod("data", 0o600)
-    os.utime("data", (1, 1))
-    assert create("a.x data\na.y pipe:cat data") == first == made({"a.x": b"1", "a.y": b"1"})
-
-
 # ---- tables
 
 TABLES = [  # tests/tables/test_recipe.py has all forms of cells, keys and columns
@@ -464,34 +455,6 @@ def test_errors_of_tables(run: Run) -> None:
     assert not Path("out.tar").exists()
 
 
-USAGE = [
-    (["--columns", "a"], "columns and a key require --format"),
-    (["--key", "{index}"], "columns and a key require --format"),
-    (["--format", "tsv", "--key", "{x"], "invalid template for keys '{x'"),
-    (["--format", "tsv", "--set", "x"], "--set requires --format parquet"),
-    (["--format", "parquet", "--columns", "x"], "column names are for tsv and csv only"),
-    (["--format", "parquet", "--set", "x:"], "--set 'x:': a word must be FIELD"),
-    (["--format", "jsonl", "--columns", "x"], "column names are for tsv and csv only"),
-    (["--depfile", "d", "-o", "-"], "--depfile requires an output file"),
-    (["--depfile", "recipe"], "recipe is both input and output"),
-    (["--report", "recipe"], "recipe is both input and output"),
-    (["-o", "recipe"], "recipe is the output, and the recipe too"),
-    (["--count", "-1"], "create: --count -1: it is at least 0"),
-    (["-p", "0"], "create: -p 0: it is at least 1"),
-]
-
-
-@each_row(("words", "message"), USAGE)
-def test_usage(words: list[str], message: str, run: Run) -> None:
-    """A usage error is one line and status 2; nothing is written."""
-    Path("recipe").write_text("a.x text:1\n")
-    output = [] if "-o" in words else ["-o", "out.tar"]
-    ran = run("create", "recipe", *output, *words, exit=2)
-    assert ran.lines[0].startswith(f"tarkit: {message}")
-    assert os.listdir() == ["recipe"]
-    assert Path("recipe").read_text() == "a.x text:1\n"
-
-
 def test_sources_are_never_overwritten(run: Run) -> None:
     """A report or a depfile that is a source is refused, and the source is unchanged."""
     Path("data").write_bytes(b"1")
@@ -592,14 +555,12 @@ def test_no_depfile_after_an_error(run: Run) -> None:
 # ---- common options
 
 
-@each_row("before", [True, False])
-def test_verbose_quiet_and_report(before: bool, run: Run) -> None:
-    """-v prints a summary, -q nothing, --report writes JSON; before and after the name of the command."""
+def test_verbose_quiet_and_report(run: Run) -> None:
+    """-v prints a summary, -q nothing, --report writes JSON."""
     Path("recipe").write_text("a.x text:1\na.y text:2\nREADME text:3\nb.x text:4\nc.x none\n")
 
     def called(*options: str) -> list[str]:
-        words = [*options, "create", "recipe"] if before else ["create", "recipe", *options]
-        return run(*words, "--on-missing", "skip", "-o", "out.tar").lines
+        return run("create", "recipe", *options, "--on-missing", "skip", "-o", "out.tar").lines
 
     lines = called("-v", "--report", "r.json")
     assert lines[0].startswith("tarkit: warning: recipe:5: 'none'")
@@ -618,23 +579,3 @@ def test_verbose_quiet_and_report(before: bool, run: Run) -> None:
     }
     assert called("-q") == []
     assert len(called()) == 1
-
-
-@each_row("suffix", ["gz", "zst"])  # tests/laws/test_oracle.py has the others
-def test_compressed(suffix: str, run: Run) -> None:
-    """The suffix of the output compresses it; two runs write the same bytes."""
-    Path("data").write_bytes(b"x" * 300_000)
-    Path("recipe").write_text("a.x data\na.y text:2\n")
-    for name in ("1", "2"):
-        run("create", "recipe", "-o", f"{name}.tar.{suffix}")
-    assert Path(f"1.tar.{suffix}").read_bytes() == Path(f"2.tar.{suffix}").read_bytes()
-    assert Path(f"1.tar.{suffix}").stat().st_size < 20_000
-    assert run("cat", f"1.tar.{suffix}").stdout == made({"a.x": b"x" * 300_000, "a.y": b"2"})
-
-
-def test_create_into_split(run: Run) -> None:
-    """An archive by create that is split and concatenated has the same headers."""
-    Path("recipe").write_text("".join(f"{number}.x text:{number}\n" for number in range(10)))
-    run("create", "recipe", "-o", "pipe:cat > all.tar")
-    run("split", "all.tar", "-c", "3", "-o", "out-%d.tar")
-    assert run("cat", "out-{0..3}.tar").stdout == made({f"{number}.x": b"%d" % number for number in range(10)})

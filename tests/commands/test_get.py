@@ -88,23 +88,6 @@ def test_an_index_that_lacks_a_key(format: str, run: Run, archive: Archive) -> N
     ]
 
 
-@each_row("index", INDEXES)
-def test_replaced_keys(index: str | None, run: Run, archive: Archive) -> None:
-    """If a key of a shard is replaced, with the same size and time, each key has the content of current headers."""
-    keys = [f"{n:03}" for n in range(12)]
-    for place in range(12) if index else (0, 6, 11):
-        archive({f"{key}.txt": key.encode() for key in keys}, "1.tar")
-        if index:
-            run("index", "1.tar", "--format", index)
-        status = os.stat("1.tar")
-        changed = [*keys[:place], "new", *keys[place + 1 :]]
-        archive({f"{key}.txt": key[::-1].encode() for key in changed}, "1.tar")
-        os.utime("1.tar", ns=(status.st_atime_ns, status.st_mtime_ns))
-        for key in {"new", keys[place - 1], keys[(place + 1) % 12]}:
-            assert run("get", f"{key}.txt", "1.tar").stdout == key[::-1].encode(), (place, key)
-        run("get", f"{keys[place]}.txt", "1.tar", exit=1)
-
-
 @each_row("nanoseconds", [1, -1, 0])
 @each_row("format", INDEXES[1:])
 def test_an_index_that_is_older(nanoseconds: int, format: str, run: Run, archive: Archive) -> None:

@@ -140,35 +140,6 @@ def test_refused(rows: str, words: list[str], exit: int, text: str, run: Run, ar
 
 
 @each_row(
-    ("words", "text"),
-    [
-        (["--join", "t.xls"], "--join 't.xls': unknown kind of table"),
-        (["--join", "e.tar.gz"], "hint: a view of it is a table: tarkit cat e.tar.gz -o e.view.parquet"),
-        (["--join-by", "stem"], "--join-by requires --join"),
-        (["--on-duplicate", "last"], "--on-duplicate requires --join"),
-        (["--join", "t.csv", "-o", "t.csv"], "t.csv is the output, and the table too"),
-        (["--set", "cls"], "--set is for Parquet tables, and no input is one, and there is no --join"),
-    ],
-)
-def test_usage(words: list[str], text: str, run: Run, archive: Archive) -> None:
-    """Options that do not go together, and words without a table."""
-    archive(SAMPLES, "a.tar")
-    Path("t.csv").write_text("__key__,a\nd/a,1\n")
-    output = [] if "-o" in words else ["-o", "out.tar"]
-    assert text in run("cat", "a.tar", *output, *words, exit=2).stderr
-
-
-@each_row(("how", "expected"), [("first", b"1"), ("last", b"3")])
-def test_duplicates(how: str, expected: bytes, run: Run, archive: Archive) -> None:
-    """One of the rows with a key counts, and the others are counted."""
-    archive(SAMPLES, "a.tar")
-    Path("t.csv").write_text("__key__,x.cls\nd/a,1\nd/b,2\nd/a,9\nd/c,4\nd/a,3\n")
-    ran = run("cat", "a.tar", "--join", "t.csv", "--on-duplicate", how, "-o", "out.tar")
-    assert fields()["d/a.x.cls"] == expected
-    assert "; 2 rows left out, since another has the same key or sample" in ran.stderr
-
-
-@each_row(
     ("rows", "words", "line", "repeated"),
     [
         ("d/b,1 d/b.json,2", [], "3: 'd/b.json' is a second row of the sample 'd/b': 'd/b' in line 2 is one too", 1),
@@ -310,18 +281,14 @@ def test_an_output_for_each_input(run: Run, archive: Archive) -> None:
     assert "--join: no sample of 2 jobs has a row of the table" in run(*words, exit=1).stderr
 
 
-def test_names_and_stems(run: Run, archive: Archive) -> None:
-    """A row is found by the key, by the name of a file, and with --join-by stem by the last part of either."""
+def test_a_row_of_two_samples(run: Run, archive: Archive) -> None:
+    """A row that two samples have by --join-by stem is counted, unless each has a row of its own."""
     archive([(f"{above}/{name}.jpg", b"x") for above in "pq" for name in "01"], "a.tar")
+    words = ["cat", "a.tar", "--join", "t.csv:file", "--join-by", "stem", "-o", "out.tar"]
     Path("t.csv").write_text("file,v.txt\np/0,key\np/1.jpg,file\n0,stem\n1.jpg,name\n")
-    run("cat", "a.tar", "--join", "t.csv:file", "-o", "out.tar")
-    assert [data for name, data in entries("out.tar") if name.endswith("txt")] == [b"key", b"file"]
-    ran = run("cat", "a.tar", "--join", "t.csv:file", "--join-by", "stem", "-o", "out.tar")
-    assert [data for name, data in entries("out.tar") if name.endswith("txt")] == [b"key", b"file", b"stem", b"name"]
-    assert "an earlier sample" not in ran.stderr
+    assert "an earlier sample" not in run(*words).stderr
     Path("t.csv").write_text("file,v.txt\n0.jpg,zero\n")
-    ran = run("cat", "a.tar", "--join", "t.csv:file", "--join-by", "stem", "-o", "out.tar")
-    assert "samples whose row an earlier sample has too: 1;" in ran.stderr
+    assert "samples whose row an earlier sample has too: 1;" in run(*words).stderr
 
 
 def test_columns_are_values(run: Run, archive: Archive) -> None:

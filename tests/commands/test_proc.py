@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from tarkit.commands.proc import proc
 from tarkit.proc import workdir as in_memory
 from tests._tools import archive as packed
 from tests._tools import contents, descriptors, each_row, happens, member, small_disk
@@ -402,45 +401,6 @@ def test_keep_dir(run: Run, archive: Archive, here: Path) -> None:
     assert sorted(str(path.relative_to(place)) for path in place.rglob("*")) == [
         f"00000000{index}{name}" for index in (0, 1) for name in ("", "/other", "/sample.__key__", "/sample.x")
     ]
-
-
-@each_row(
-    ("words", "message"),
-    [
-        ([], "nothing to run"),
-        (["-c", ":", "-m", ":"], "-c and -m exclude each other"),
-        (["-c", ":", "--batch", "2"], "--batch cannot be used with -c"),
-        (["--map", "a:b", "--keep-dir"], "--keep-dir cannot be used with --map"),
-        (["-c", ":", "--max-errors", "x"], "--max-errors 'x': expected a number"),
-        (["-c", ":", "--max-errors", "101%"], "--max-errors '101%': expected a number"),
-        (
-            ["-c", ":", "--on-error", "error", "--rejects", "r.tar"],
-            "--on-error error cannot be used with --max-errors or --rejects: it ends at the first failure",
-        ),
-        (["-c", ":", "--rejects", "-"], "--rejects needs a file: stdout is the output"),
-        (["-c", ":", "--rejects", "in.tar"], "in.tar is both input and output"),
-        (["-c", ":", "--rejects", "out.tar", "-o", "out.tar"], "out.tar is the output, and the rejects too"),
-    ],
-)
-def test_usage(words: list[str], message: str, run: Run, archive: Archive) -> None:
-    """A usage error is reported before anything is done."""
-    archive(AB)
-    assert run("proc", *words, "in.tar", exit=2).lines[0].startswith(f"tarkit: {message}")
-    assert os.listdir() == ["in.tar"]
-
-
-def test_removed_options(run: Run, archive: Archive) -> None:
-    """The error of an option that is gone names the other way."""
-    ran = run("proc", "--redo", "bad.tar", "-c", ":", archive(AB), exit=2)
-    assert ran.lines[0].startswith("tarkit: proc: No such option '--redo'")
-    assert ran.lines[1] == "hint: run it over the rejects with --drop __error__.json, then sort both outputs together"
-
-
-def test_help(run: Run) -> None:
-    """The help has three examples and the cost."""
-    text = run("proc", "--help").stdout.decode()
-    assert proc.examples[0] in text
-    assert "Cost" in text
 
 
 def test_long_names_keep_their_headers(run: Run, archive: Archive) -> None:

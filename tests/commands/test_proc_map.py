@@ -17,7 +17,7 @@ import pytest
 import tarkit
 from tarkit.proc import program as programs
 from tests._copies import Copied, Popen
-from tests._tools import each_row, process, program
+from tests._tools import each_row, process
 from tests.conftest import Archive, Content, Feed, Run, entries, tar
 
 MANY: dict[str, Content] = {
@@ -184,78 +184,6 @@ def test_a_program_that_dies(run: Run, archive: Archive) -> None:
 
 
 # ---- the examples of the README
-
-UPPER_PY = """
-import io, sys, tarfile
-source = tarfile.open(fileobj=sys.stdin.buffer, mode="r|")
-target = tarfile.open(fileobj=sys.stdout.buffer, mode="w|")
-for entry in source:
-    data = source.extractfile(entry).read()
-    if entry.name.endswith(".txt"):
-        data = data.upper()
-    entry.size = len(data)
-    target.addfile(entry, io.BytesIO(data))
-target.close()
-"""
-
-UPPER_SH = """
-export DIR=$(mktemp -d)
-trap 'rm -r "$DIR"' EXIT
-tar -xf - --to-command='
-    mkdir -p "$DIR/$(dirname "$TAR_FILENAME")"
-    case $TAR_FILENAME in
-    *.txt) tr a-z A-Z ;;
-    *) cat ;;
-    esac > "$DIR/$TAR_FILENAME"
-    tar -C "$DIR" -cf - --remove-files "$TAR_FILENAME"'
-"""
-
-UPPER_C = r"""
-#include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-int main(void) {
-    static char block[512];
-    long left = 0;
-    int text = 0;
-    while (fread(block, 1, 512, stdin) == 512) {
-        if (left == 0) {
-            left = (strtol(block + 124, NULL, 8) + 511) / 512;
-            text = block[156] == '0' && strstr(block, ".txt") != NULL;
-        } else if (left--, text) {
-            for (int i = 0; i < 512; i++) block[i] = toupper(block[i]);
-        }
-        fwrite(block, 1, 512, stdout);
-    }
-    return fflush(stdout) != 0;
-}
-"""
-
-
-def upper(members: dict[str, Content]) -> list[tuple[str, Content]]:
-    """Return the expected output of the examples."""
-    return [
-        (name, data.upper() if isinstance(data, bytes) and "txt" in name else data) for name, data in members.items()
-    ]
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "build", "command"),
-    [
-        ("upper.py", UPPER_PY, None, f"{sys.executable} -I -S upper.py"),
-        ("upper.sh", UPPER_SH, None, "bash upper.sh"),
-        ("upper.c", UPPER_C, "cc -o upper upper.c", "./upper"),
-    ],
-)
-def test_examples(name: str, text: str, build: str | None, command: str, run: Run, archive: Archive) -> None:
-    """Ten lines in Python, bash and C do what the README says."""
-    Path(name).write_text(text)
-    if build:
-        program(build.split()[0])
-        subprocess.run(build, shell=True, check=True)
-    members: dict[str, Content] = {f"d/{name}": content for name, content in ABC.items()}
-    assert entries(run("proc", "--worker", command, archive(members)).stdout) == upper(members)
 
 
 def test_filters_and_augmentation(run: Run, archive: Archive, here: Path) -> None:

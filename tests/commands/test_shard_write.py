@@ -24,9 +24,7 @@ import pytest
 
 from tarkit.machine import cpus
 from tarkit.packing import packer, resume
-from tarkit.packing.options import ShardOptions
 from tarkit.packing.packer import Packer
-from tarkit.packing.plan import PlannedShard
 from tarkit.streams.sink import FileSink
 from tarkit.tables import content as contents
 from tarkit.tar.writer import EntryWriter
@@ -649,30 +647,6 @@ def test_a_full_disk(here: Path, tree: Tree) -> None:
     assert started.returncode == 1
     assert not os.path.exists("s-1.tar")
     assert not [*here.glob(".*")]
-
-
-@each_row(
-    ("shards", "rows", "options", "processes", "share"),
-    [
-        (100, 2000, {}, 4, 13),
-        (100, 199, {}, 1, 100),
-        (100, 2000, {"post": "true"}, 1, 100),
-        (100, 2000, {"processes": 2}, 2, 25),
-        (100, 2000, {"processes": 2, "resume": True}, 2, 1),
-        (100, 16_000, {"processes": 2}, 2, 3),
-        (3, 1, {"processes": 8}, 3, 1),
-        (2, 100_000, {}, 2, 1),
-        (0, 0, {}, 1, 1),
-    ],
-)
-def test_workers(
-    shards: int, rows: int, options: dict[str, object], processes: int, share: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """There are several processes if there are many files; no shard waits for another one."""
-    monkeypatch.setattr(packer, "cpus", lambda: 16)
-    planned = [PlannedShard("s", 0, 0, rows, rows, 0, 0, rows, b"", b"")] * shards
-    chosen = ShardOptions(directory=".", **options)  # type: ignore[arg-type]
-    assert packer.workers(chosen, planned) == (processes, share)
 
 
 def test_folders_are_let_go(run: Run, tree: Tree) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import subprocess
 from collections import Counter
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +17,7 @@ from tarkit.shards import categories
 from tarkit.sorting import memory
 from tarkit.streams import source
 from tests._feeds import in_turn
-from tests._tools import each_row, program
+from tests._tools import each_row
 from tests.conftest import Archive, Content, Feed, Run, each_feed, entries, keys, pick, tar
 
 HUNDRED: dict[str, Content] = {f"k{number:03}.cls": b"%d" % (number % 7) for number in range(100)}
@@ -124,8 +123,6 @@ def test_equal_in_bytes_may_be_fewer(run: Run, archive: Archive, feed: Feed) -> 
 
 # ---- parts
 
-SHELL = r"printf '%s\0%s' {} {} | sha256sum | cut -c -16"
-
 
 def reckoned(key: str, bounds: list[float], seed: str = "") -> int:
     """Return the number of a part by the formula in the README, without tarkit."""
@@ -155,25 +152,6 @@ def test_parts(seed: str, run: Run, archive: Archive, feed: Feed) -> None:
     assert (facts["samples"], facts["shards"]) == (100, len(found))
     assert {name: part["samples"] for name, part in facts["parts"].items()} == {n: len(g) for n, g in expected.items()}
     assert [part["asked"] for part in facts["parts"].values()] == [0.75, 0.25]
-
-
-def test_the_hash_is_what_a_shell_reckons(run: Run, archive: Archive) -> None:
-    """The shell command in the docstring computes the same numbers, which must never change."""
-    from tarkit.shards.partition import place
-
-    program("sha256sum")
-    vectors = [
-        ("", "", "6e340b9cffb37a98"),
-        ("", "a", "022a6979e6dab7aa"),
-        ("s", "n/a", "d051d67f4f2d579d"),
-        ("salt", "train/0001", "e31ac2391e9f5797"),
-    ]
-    for seed, key, known in vectors:
-        shown = subprocess.run(
-            SHELL.format(f"'{seed}'", f"'{key}'"), shell=True, capture_output=True, check=True, text=True
-        )
-        assert f"{place(seed.encode(), key.encode()):016x}" == shown.stdout.strip()
-        assert shown.stdout.strip() == known
 
 
 def test_a_set_that_grows(run: Run, archive: Archive) -> None:

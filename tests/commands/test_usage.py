@@ -363,6 +363,184 @@ split in.tar -c 1 --post=-1 ->
     --post -1: a number is not a command
     | did you mean parallel work? --post is for a command that runs after each shard
 
+create recipe -o out.tar --columns a -> columns and a key require --format | tsv, csv or jsonl
+create recipe -o out.tar --key '{index}' -> columns and a key require --format | tsv, csv or jsonl
+create recipe -o out.tar --format tsv --key '{x' -> invalid template for keys '{x': expected '}' before end of string
+create recipe -o out.tar --format tsv --set x -> --set requires --format parquet
+create recipe -o out.tar --format parquet --columns x -> column names are for tsv and csv only
+    | a Parquet table has its own
+create recipe -o out.tar --format parquet --set x: ->
+    --set 'x:': a word must be FIELD, FIELD:COLUMN or json:{A,B:COLUMN}
+create recipe -o out.tar --format jsonl --columns x -> column names are for tsv and csv only
+    | in jsonl each line has its own
+create recipe --depfile d -o - -> --depfile requires an output file | make needs its name
+create recipe -o out.tar --depfile recipe -> recipe is both input and output | write to another file, then rename it
+create recipe -o out.tar --report recipe -> recipe is both input and output | write to another file, then rename it
+create recipe -o recipe -> recipe is the output, and the recipe too
+create recipe -o out.tar --count -1 -> create: --count -1: it is at least 0 | see tarkit create --help
+create recipe -o out.tar -p 0 -> create: -p 0: it is at least 1 | see tarkit create --help
+
+proc in.tar -o out.tar -> nothing to run
+    | give one of -c COMMAND, -m COMMAND, --map MODULE:FUNCTION and --worker COMMAND
+proc in.tar -o out.tar -c : -m : -> -c and -m exclude each other
+    | give one of -c COMMAND, -m COMMAND, --map MODULE:FUNCTION and --worker COMMAND
+proc in.tar -o out.tar -c : --batch 2 -> --batch cannot be used with -c
+proc in.tar -o out.tar --map a:b --keep-dir -> --keep-dir cannot be used with --map
+proc in.tar -o out.tar -c : --max-errors x -> --max-errors 'x': expected a number of samples, or a share such as 1%
+proc in.tar -o out.tar -c : --max-errors 101% ->
+    --max-errors '101%': expected a number of samples, or a share such as 1%
+proc in.tar -o out.tar -c : --on-error error --rejects r.tar ->
+    --on-error error cannot be used with --max-errors or --rejects: it ends at the first failure
+proc in.tar -o out.tar -c : --rejects - -> --rejects needs a file: stdout is the output
+proc in.tar -o out.tar -c : --rejects in.tar -> in.tar is both input and output
+    | write to another file, then rename it
+proc in.tar -c : --rejects out.tar -o out.tar -> out.tar is the output, and the rejects too
+
+cat in.tar --join t.xls -> --join 't.xls': unknown kind of table
+    | known suffixes: .csv .tsv .txt .jsonl .ndjson .parquet
+cat in.tar --join e.tar.gz -> --join 'e.tar.gz': unknown kind of table
+    | a view of it is a table: tarkit cat e.tar.gz -o e.view.parquet
+cat in.tar --join-by stem -> --join-by requires --join
+cat in.tar --on-duplicate last -> --on-duplicate requires --join
+cat in.tar --join t.csv -o t.csv -> t.csv is the output, and the table too
+cat in.tar --set cls -> --set is for Parquet tables, and no input is one, and there is no --join
+
+shard tree -n 3 -c 1 -> -n and --even cannot be used with -c or -s
+shard tree --even -> --even requires a number of shards | -n 64, or a limited number of names: -o 'x-{00..63}.tar'
+shard tree --even -n 2 --dirs separate -> -n and --even cannot be used with --dirs separate
+shard tree -n 99 => 2 samples cannot fill 99 shards | choose fewer shards
+shard tree --unmatched x -> --map-sep and --unmatched require --map
+shard tree --classes x -> --classes and --classes-out require --label-from-dir
+shard tree --update --force -> --update adds to existing shards: it cannot be used with --force or --resume
+shard tree --update --label-from-dir cls -> --update requires the numbers of the classes
+    | --classes FILE, as --classes-out wrote it
+shard tree --recipe p --dry-run -> --dry-run, --recipe and --resume: choose one
+shard tree -o - -> shard writes numbered files, not stdout | name them with --output 'out-%06d.tar'
+shard tree -o 'pipe:cat >o-%d.tar' -> shards are files or objects
+    | --post runs a command for each: --post 'scp {} host: && rm {}'
+shard tree -o no/x-%d.tar => no/x-0.tar: No such file or directory | there is no directory no: make it with mkdir -p
+shard tree --compress foo -> --compress foo: the codec is one of gz, zst, lz4, xz, bz2, zip, none
+shard tree --map '{}' -o x-%d.tar -> with --map, -o is the directory of the shards: the map has their names
+    | for example -o out/
+shard tree --join :k -> --join ':k': not TABLE or TABLE:COLUMN
+shard tree --join t.xls:k -> --join 't.xls': unknown kind of table
+    | known suffixes: .csv .tsv .txt .jsonl .ndjson .parquet
+shard tree --label-from-dir a/b -> --label-from-dir 'a/b': not FIELD, FIELD:LEVEL or FIELD:LEVEL:name
+    | for example cls, class.txt:name or cls:-1...
+shard tree --label-from-dir a:0 -> --label-from-dir 'a:0': not FIELD, FIELD:LEVEL or FIELD:LEVEL:name
+    | for example cls, class.txt:name or cls:-1...
+shard tree --label-from-dir a:1:2 -> --label-from-dir 'a:1:2': not FIELD, FIELD:LEVEL or FIELD:LEVEL:name
+    | for example cls, class.txt:name or cls:-1...
+shard tree --label-from-dir a:+1 -> --label-from-dir 'a:+1': not FIELD, FIELD:LEVEL or FIELD:LEVEL:name
+    | for example cls, class.txt:name or cls:-1...
+shard tree --label-from-dir a:1 --label-from-dir b:-1 ->
+    --label-from-dir: numbers of two levels would need two lists of classes
+    | add the name of one of them: FIELD:LEVEL:name
+shard tree --match '(' -> --match '(': missing ), unterminated subpattern at position 0
+shard none --key "(.*'" -> --key '(.*'': missing ), unterminated subpattern at position 0
+    | a key is full, base, flat or a regular expression with a group
+shard none -s '16 MiB' -> invalid size '16 MiB' | sizes look like 500M, 1.5GB, 16MiB...
+shard none -s 1PB -> invalid size '1PB' | sizes look like 500M, 1.5GB, 16MiB...
+shard none -s 10 -> '10': a size of 10 bytes holds no entry | was -c 10 meant?
+shard none -s 100B -> '100B': a size of 100 bytes holds no entry | was -c 100B meant?
+shard none -s 9300000000G -> invalid size '9300000000G': 8 EiB or more
+shard none -s 0 -> invalid size '0': the minimum is 1 byte
+shard none -o '{}' -> '{}.tar': unknown placeholder {} | file:NAME takes all but numbers literally
+shard none -o '' -> the name of the output is empty | is a shell variable unset?
+shard none -o %6d -> '%6d.tar': numbers are %d or %06d, a percent sign is %%
+shard none --require .a,,.b -> --require '.a,,.b': an empty name of a field | for example --require jpg,json
+shard none --require '' -> --require '': an empty name of a field | for example --require jpg,json
+shard none --require a --on-missing-field x -> shard: --on-missing-field x: it is one of error, warn, keep, exclude
+    | see tarkit shard --help
+shard none --map '{"x-%d.tar": ["(.*"]}' ->
+    --map: 'x-%d.tar': invalid regular expression '(.*': missing ), unterminated subpattern at position 0
+    | a glob has the prefix glob:
+shard none --sort shuffle:zz -> --sort 'shuffle:zz': not key, -key, shuffle or shuffle:SEED | SEED is a number >= 0
+shard none --sort alpha:up -> --sort 'alpha:up': not key, -key, shuffle or shuffle:SEED | SEED is a number >= 0
+shard none --sort random -> --sort 'random': not key, -key, shuffle or shuffle:SEED | SEED is a number >= 0
+shard none --sort shuffle: -> --sort 'shuffle:': not key, -key, shuffle or shuffle:SEED | SEED is a number >= 0
+shard none --sort shuffle:-1 -> --sort 'shuffle:-1': not key, -key, shuffle or shuffle:SEED | SEED is a number >= 0
+shard none --sort key:dec -> --sort 'key:dec': not key, -key, shuffle or shuffle:SEED | SEED is a number >= 0
+
+nothing -> No such command 'nothing'. | see tarkit --help
+splt -> No such command 'splt'. (Did you mean 'split'?) | see tarkit --help
+Sort -o x -> No such command 'Sort'. (Did you mean 'sort'?) | see tarkit --help
+-q sho -> No such command 'sho'. (Did you mean 'show'?) | see tarkit --help
+--nothing -> No such option '--nothing'. | see tarkit --help
+cat --nothing -> cat: No such option '--nothing'... | see tarkit cat --help
+sort --template=at -> sort: No such option '--template'... | numbers in -o are %06d, {000..099} or @00099
+cat -c many -> cat: -c many: a whole number is needed | see tarkit cat --help
+cat -c -1 -> cat: -c -1: it is at least 0 | see tarkit cat --help
+cat -o -> cat: Option '-o' requires an argument. | see tarkit cat --help
+split --size-rule x -> split: --size-rule x: it is one of tar, content | see tarkit split --help
+create a b -> create: Got unexpected extra argument (b) | see tarkit create --help
+completion -> completion: Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish
+    | see tarkit completion --help
+completion csh -> completion: Invalid value for... | see tarkit completion --help
+proc --redo bad.tar -c : in.tar -> proc: No such option '--redo'...
+    | run it over the rejects with --drop __error__.json, then sort both outputs together
+shard foo://bucket/data -> foo://bucket/data: foo:// cannot be listed | mount it, or copy it here
+shard http://bucket/data -> http://bucket/data: http:// cannot be listed | mount it, or copy it here
+shard -> no directory: tarkit shard DIR
+shard '' -> no directory: tarkit shard DIR
+shard list -> list is not a directory
+shard none -o x-%d.tar => none: No such file or directory |
+shard none/ -o x-%d.tar => none/: No such file or directory |
+shard none/there/ -o x-%d.tar => none/there/: No such file or directory |
+cat in.tar -o '' -> the name of the output is empty | is a shell variable unset?
+
+cat in.tar -f jpg,cls -> 'jpg,cls': a comma separates alternatives, of which the first present one is used
+    | 'jpg cls' for both, 'jpg:jpg,cls' for either
+cat in.tar --match a --match b -> --match is given twice
+cat in.tar --slice 1:2 --slice=3 -> --slice is given twice
+cat in.tar --keys-from a --keys-from b -> --keys-from is given twice
+cat in.tar -R a --rekey b -> --rekey is given twice
+cat in.tar -o a.tar --outputs b.tar -> --output is given twice
+split in.tar -q -o a-{00..01 -> 'a-{00..01': unmatched or nested braces | file:NAME takes all but numbers literally
+split in.tar -q -o a-@00001-%d.tar ->
+    'a-@00001-%d.tar': @00001 is not a number here: a name has numbers of one notation
+    | file:NAME takes all but numbers literally
+split in.tar -q -o {stem}-%d.tar -> '{stem}-%d.tar': unknown placeholder {stem}
+    | tarkit each INPUT... -- COMMAND {} -o TEMPLATE fills it in...
+split in.tar -q --parts a,b=0.5 -o {parts}-%d.tar -> 'a-{parts}-%d.tar': unknown placeholder {parts}
+    | {part} is the name of the part
+split in.tar -q --parts 3 -o cv-{fold}-%d.tar -> 'fold-0-cv-{fold}-%d.tar': unknown placeholder {fold}
+    | {part} is the name of the part
+split in.tar -q --parts 3 -o {part}-@@9.tar ->
+    'fold-0-@@9.tar': @ is followed by the last number, of at most 18 digits
+split in.tar -q --map '{"x-{c}":["a"]}' -> --map: 'x-{c}': 'x-{c}.tar': unknown placeholder {c}
+split in.tar -q --map '{"x":["a"]}' --unmatched y{ -> --unmatched: 'y{.tar': unmatched or nested braces
+shard tree -q -o pre-@00001-{0..9} ->
+    'pre-@00001-{0..9}.tar': @00001 is not a number here: a name has numbers of one notation
+    | file:NAME takes all but numbers literally
+shard tree -q -o x-{stem} -> 'x-{stem}.tar': unknown placeholder {stem}
+    | tarkit each INPUT... -- COMMAND {} -o TEMPLATE fills it in...
+shard tree -q --map '{"x-{c}":["a"]}' -> --map: 'x-{c}': 'x-{c}.tar': unknown placeholder {c}
+sort in.tar -c 3 -o x-@1-%d.tar -> 'x-@1-%d.tar': @1 is not a number here: a name has numbers of one notation
+    | file:NAME takes all but numbers literally
+sort in.tar --size 1M -o x-{stim}.tar -> 'x-{stim}.tar': unknown placeholder {stim}
+    | file:NAME takes all but numbers literally
+shuffle in.tar --seed 1 -q -c 3 -o x-{0..3.tar -> 'x-{0..3.tar': unmatched or nested braces
+    | file:NAME takes all but numbers literally
+check in.tar --fix x-%d-{stem}.tar -> 'x-%d-{stem}.tar': a job writes one file, not %d
+    | --fix may have {stem}, {name}, {dir} and {index}
+check in.tar --fix x-{a..b}.tar -> 'x-{a..b}.tar': a range is {FIRST..LAST} or {FIRST..LAST..STEP}, of decimal numbers
+extract in.tar -C {stim}/ -> '{stim}/': unknown placeholder {stim} | make the directory first if that is its name
+split in.tar -p 4 -> --post 4: a number is not a command
+    | did you mean parallel work? --post is for a command that runs after each shard
+shard tree --post 4 -> --post 4: a number is not a command
+    | did you mean parallel work? --post is for a command that runs after each shard
+split in.tar x-%d.tar => x-%d.tar: No such file or directory | shards are written with -o: -o 'x-%d.tar'
+sort in.tar x-{0..1}.tar -c 3 => x-0.tar: No such file or directory (2 of the 2 names of x-{0..1}.tar are missing)
+    | shards are written with -o: -o 'x-{0..1}.tar'
+mix in.tar:3 -q => in.tar:3: No such file or directory | a weight follows an @: 'in.tar@3'
+mix in.tar@x in.tar -q => in.tar@x: No such file or directory | weights look like 'in.tar@3'
+mix z*.tar:0.5 -q => z*.tar:0.5: matches no archive | a weight follows an @: 'z*.tar@0.5'
+create tree => tree: Is a directory | tarkit shard packs the files below it: tarkit shard tree
+cat -T tree => tree: Is a directory | a file is needed here, not a directory
+cat in.tar --keys-from tree => tree: Is a directory | a file is needed here, not a directory
+sort in.tar --order-file tree => tree: Is a directory | a file is needed here, not a directory
+
 cat in.tar -o out --report out -> out is the report, and the output too
 cat in.tar -o out --report ./out -> out is the report, and the output too
 cat in.tar -o out-0.tar --keys-from out-0.tar -> out-0.tar is the output, and the list of keys too
@@ -387,9 +565,18 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Path("in.tar").write_bytes(tar({f"{key}.{field}": b"1" for key in "abc" for field in ("cls", "jpg", "json")}))
         Path("num.tar").write_bytes(tar({f"n/{key}.txt": b"1" for key in ("0003", "0005", "picture")}))
         texts = {"list": "a\n", "empty": "\n", "table.tsv": "n\tid\n1\te/b\n", "table.parquet": "PAR1"}
-        texts |= {"out-0.tar": "in.tar\n", "recipe": "a.x text:1\n", "bad.jsonl": '{"id": "x"}\n{"id"\n'}
+        texts |= {
+            "out-0.tar": "in.tar\n",
+            "recipe": "a.x text:1\n",
+            "bad.jsonl": '{"id": "x"}\n{"id"\n',
+            "t.csv": "__key__,a\n",
+        }
+        texts |= {"t.csv": "__key__,a\n"}
         for name, text in texts.items():
             Path(name).write_text(text)
+        Path("tree").mkdir()
+        for name in ("1.x", "2.x"):
+            Path("tree", name).write_text("x")
         Path("list.gz").write_bytes(gzip.compress(b"d/a\n"))
     return folder
 
@@ -401,7 +588,7 @@ def matches(text: str, row: str) -> bool:
 
 def contents() -> dict[str, bytes]:
     """Return the files of the directory."""
-    return {path.name: path.read_bytes() for path in Path().iterdir()}
+    return {str(path): path.read_bytes() for path in Path().rglob("*") if path.is_file()}
 
 
 @each_row("row", [row for row in re.sub(r"\n {4}", " ", ERRORS).splitlines() if row])
