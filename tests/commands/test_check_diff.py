@@ -233,7 +233,7 @@ def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, value)
     contents = marshal.dumps([(b"x", bytes(16))])
     peaks = []
-    for count in (3000, 12_000):
+    for count in (1500, 6000):
         reports = [ShardReport("a")], [ShardReport("b")]
         tracemalloc.start()
         compared = diff.Diff(None, ("a", "b"))
