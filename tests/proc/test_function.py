@@ -600,3 +600,18 @@ def test_contents_are_compared_completely(at: int | None, tmp_path: Path) -> Non
         made = SampleBuilder()(job, b"a", [(b"x", file)])
     assert (made is job.sample) == (at is None)
     assert written([Outcome([made])]) == [("a.x", content)]
+
+
+@each_row(
+    "data",
+    [
+        member("a.x", b"1") + member("README", b"") + member("a.y", b"1"),
+        member("a.x", b"1") + member("a.y", typeflag=b"1", linkname=b"a.x"),
+        member("a.x", b"1") + member("a.x", b"2"),
+        member("a.y", typeflag=b"2", linkname=b"a.x"),
+    ],
+)
+def test_samples_that_are_not_plain(data: bytes) -> None:
+    """Samples with other entries, links or duplicate fields do not take the fast path."""
+    [sample] = SampleReader(on_disk(data + bytes(1024)), Policy(allow=["duplicate-entry"]), moves=False)
+    assert result.plain_fields(b"a", list(map(tuple, sample.entries)), data, 0) is None
