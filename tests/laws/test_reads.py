@@ -129,7 +129,7 @@ def test_objects(command: str, run: Run, server: HttpServer) -> None:  # noqa: F
 @each_row("command", ["sort", "check", "check --fix", "check --same-as", "shuffle"])
 def test_every_layout(command: str, run: Run, archive: Archive, server: HttpServer) -> None:  # noqa: F811
     """Commands that return to what they have passed do so in small steps."""
-    for layout in LAYOUTS:
+    for layout in LAYOUTS.keys() - TRIED:
         assert local_reads(command, layout, run, archive).times < 5, layout
         reads = remote_reads(command, layout, run, server)
         assert reads.times < 2.1, layout

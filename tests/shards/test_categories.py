@@ -46,8 +46,6 @@ ROWS: list[tuple[str, object, dict[str, Any], dict[str, str | None]]] = [
             "deep/train/n02084071/c.JPEG": "dog-%d.tar",  # found anywhere in the name
         },
     ),
-    ("Ex-EKM-3", {"x-%d.tar": ["a.*", "ab.*"]}, {}, {"abc.jpg": "x-%d.tar"}),
-    ("Ex-EKM-5", {"a-{0..0}.tar": ["a"]}, {}, {"a1.bin": "a-{0..0}.tar", "b.bin": None}),
     (
         "Ex-EKM-a",
         CATS,
