@@ -97,10 +97,11 @@ def _changed(message: str) -> TarkitError:
     return TarkitError(message, f"{spell('decode')} with a function for this field, or None for its bytes")
 
 
-def encode(format: str, name: str, value: Any) -> bytes:
+def encode(format: str, name: str, value: Any, **settings: Any) -> bytes:
     """Return the bytes of an image, or of an array of pixels, in `format`, for a field with the extension `name`.
 
-    Lossy formats are written with quality 95. Colour profile and EXIF data are kept. Raises TarkitError.
+    Lossy formats have quality 95 unless `settings`, of Pillow, say another. Colour profile and EXIF data are kept.
+    Raises TarkitError.
     """
     image = _image(value)
     if getattr(image, "n_frames", 1) > 1:
@@ -126,7 +127,7 @@ def encode(format: str, name: str, value: Any) -> bytes:
             )
     metadata = {key: image.info[key] for key in ("icc_profile", "exif") if image.info.get(key)}
     file = io.BytesIO()
-    image.save(file, format, **{**_SETTINGS.get(format, {}), **metadata})
+    image.save(file, format, **{**_SETTINGS.get(format, {}), **settings, **metadata})
     return file.getvalue()
 
 

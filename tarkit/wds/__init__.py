@@ -9,35 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tarkit.wds import utils
 from tarkit.wds.decoding import Continue, SampleDecoder, decode, handle_extension
-from tarkit.wds.handlers import (
-    ignore_and_continue,
-    ignore_and_stop,
-    reraise_exception,
-    warn_and_continue,
-    warn_and_stop,
-)
-from tarkit.wds.mixes import RandomMix, RoundRobin
-from tarkit.wds.pipeline import (
-    DataPipeline,
-    FluidInterface,
-    FluidWrapper,
-    PipelineStage,
-    WebDataset,
-    WebLoader,
-    check_empty,
-)
-from tarkit.wds.pipeline import EpochShuffle as detshuffle
-from tarkit.wds.samples import tarfile_to_samples
-from tarkit.wds.shardlists import (
-    ResampledShards,
-    SimpleShardList,
-    expand_urls,
-    single_node_only,
-    split_by_node,
-    split_by_worker,
-)
-from tarkit.wds.stages import (
+from tarkit.wds.filters import (
     associate,
     batched,
     default_collation_fn,
@@ -59,6 +33,33 @@ from tarkit.wds.stages import (
     unbatched,
     unlisted,
 )
+from tarkit.wds.handlers import (
+    ignore_and_continue,
+    ignore_and_stop,
+    reraise_exception,
+    warn_and_continue,
+    warn_and_stop,
+)
+from tarkit.wds.mix import RandomMix, RoundRobin
+from tarkit.wds.pipeline import (
+    DataPipeline,
+    FluidInterface,
+    FluidWrapper,
+    PipelineStage,
+    WebDataset,
+    WebLoader,
+    check_empty,
+)
+from tarkit.wds.pipeline import EpochShuffle as detshuffle
+from tarkit.wds.shardlists import (
+    ResampledShards,
+    SimpleShardList,
+    expand_urls,
+    single_node_only,
+    split_by_node,
+    split_by_worker,
+)
+from tarkit.wds.tariterators import tarfile_to_samples
 from tarkit.wds.writer import ShardWriter, TarWriter
 
 __all__ = [
@@ -108,6 +109,7 @@ __all__ = [
     "to_tuple",
     "unbatched",
     "unlisted",
+    "utils",
     "warn_and_continue",
     "warn_and_stop",
 ]
@@ -118,8 +120,6 @@ _ELSEWHERE = {
     "autodecode": "decode(...) takes functions and forms of pictures",
     "imagehandler": "decode('rgb') decodes pictures",
     "torch_loads": "decode(allow_pickle=True) decodes pth",
-    "filters": "all stages are names of tarkit.wds",
-    "tariterators": "tarfile_to_samples reads shards",
     "cache": "cache_dir= keeps objects of stores",
     "lmdb_cached": "cache_dir= keeps objects of stores",
     "gopen": "tarkit.open reads all URLs",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tarkit.decoding.decoder import OTHERS, DecodeRule, FieldDecoder
 from tarkit.errors import Usage
 from tarkit.media.coding import KINDS
-from tarkit.wds.stages import FUNCTIONS, Handler, Samples, reraise_exception, stage
+from tarkit.wds.filters import FUNCTIONS, Handler, Samples, reraise_exception, stage
 
 FieldHandler = Callable[[str, Any], Any]
 """A function of `.name` of a field and its bytes; it returns a value, a `Continue`, or None to leave it to the next."""

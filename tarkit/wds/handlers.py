@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from tarkit.wds.stages import reraise_exception
+from tarkit.wds.filters import reraise_exception
 
 __all__ = ["ignore_and_continue", "ignore_and_stop", "reraise_exception", "warn_and_continue", "warn_and_stop"]
 

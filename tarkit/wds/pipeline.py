@@ -9,11 +9,11 @@ from itertools import islice
 from typing import Any, Self
 
 from tarkit.errors import MissingLibrary, Usage
-from tarkit.wds import stages
+from tarkit.wds import filters
 from tarkit.wds.decoding import decode
-from tarkit.wds.samples import tarfile_to_samples
+from tarkit.wds.filters import FUNCTIONS, Handler, Samples, Stage, reraise_exception
 from tarkit.wds.shardlists import IterableDataset, ResampledShards, SimpleShardList, single_node_only, split_by_worker
-from tarkit.wds.stages import FUNCTIONS, Handler, Samples, Stage, reraise_exception
+from tarkit.wds.tariterators import tarfile_to_samples
 
 Source = Iterable[Any] | Callable[[], Iterable[Any]]
 
@@ -201,7 +201,7 @@ class WebDataset(DataPipeline, FluidInterface):
         self.pipeline += [splitter for splitter in (nodesplitter, workersplitter) if splitter]
         if shardshuffle and not drawn:
             size = 100 if shardshuffle is True else shardshuffle
-            self.append(EpochShuffle(size, seed=seed or 0) if detshuffle else stages.shuffle(size, seed=seed))
+            self.append(EpochShuffle(size, seed=seed or 0) if detshuffle else filters.shuffle(size, seed=seed))
         storage = dict(storage_options or {})
         if cache_dir is not None and cache_size != 0:
             storage |= {"cache": cache_dir, **({"cache_size": cache_size} if cache_size > 0 else {})}
@@ -209,13 +209,13 @@ class WebDataset(DataPipeline, FluidInterface):
         if empty_check:
             self.append(check_empty)
         if shuffle:
-            self.append(stages.shuffle(shuffle))
+            self.append(filters.shuffle(shuffle))
         if decoder is not None or extensions is not None:
             self.append(decode("rgb" if decoder in (None, True) else decoder))
         if extensions is not None:
-            self.append(stages.to_tuple(extensions))
+            self.append(filters.to_tuple(extensions))
         if transforms is not None:
-            self.append(stages.map_tuple(*transforms))
+            self.append(filters.map_tuple(*transforms))
         if repeat:
             self.repeat()
 
@@ -232,7 +232,7 @@ class EpochShuffle(PipelineStage):
     def run(self, *samples: Samples) -> Samples:
         """Return the samples of the next epoch."""
         self.epoch += 1
-        return stages.shuffle(*self._sizes, seed=self.seed + self.epoch)(samples[0])
+        return filters.shuffle(*self._sizes, seed=self.seed + self.epoch)(samples[0])
 
 
 def check_empty(samples: Iterable[Any]) -> Iterator[Any]:

@@ -13,6 +13,7 @@ from tarkit.errors import Usage
 from tarkit.loading.division import find_place
 from tarkit.sizes import plural
 from tarkit.streams.location import expand_inputs
+from tarkit.wds.utils import pytorch_worker_seed
 
 try:
     from torch.utils.data import IterableDataset as IterableDataset
@@ -73,7 +74,7 @@ class ResampledShards(IterableDataset):  # type: ignore[misc]
         self.nshards = nshards
         self.seed = seed
         self.epoch = -1
-        self._worker_seed = _worker_seed if worker_seed is None else worker_seed
+        self._worker_seed = pytorch_worker_seed if worker_seed is None else worker_seed
         self._deterministic = deterministic
 
     def __iter__(self) -> Iterator[Shard]:
@@ -86,11 +87,6 @@ class ResampledShards(IterableDataset):  # type: ignore[misc]
             seed = (seed * 31 + hash(part)) & 0x7FFFFFFF
         draw = random.Random(seed)
         return islice(iter(lambda: {"url": self.urls[draw.randrange(len(self.urls))]}, None), self.nshards)
-
-
-def _worker_seed() -> int:
-    place = find_place()
-    return place.rank * 1000 + place.worker
 
 
 def split_by_node(shards: Iterable[Shard], group: object = None) -> Iterator[Shard]:

@@ -7,7 +7,23 @@ from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Self
 
 from tarkit.errors import Usage
+from tarkit.media import coding_pictures
+from tarkit.media.coding import extension
 from tarkit.shards import from_values
+
+_JPEG = frozenset(("jpg", "jpeg"))
+_PICTURES = _JPEG | {"png", "pbm", "pgm", "ppm", "tif", "tiff"}
+
+
+def _picture(field: str, value: Any) -> Any:
+    """Return a picture as webdataset writes it: pixels from 0 to 1 cut to whole numbers, JPEG of quality 100."""
+    name = extension(field)
+    if name not in _PICTURES or isinstance(value, (bytes, bytearray, memoryview, str)):
+        return value
+    floats = str(getattr(value, "dtype", "")) in ("float32", "float64") and value.size
+    if floats and value.min() > -0.001 and value.max() < 1.001:
+        value = (value.clip(0, 1) * 255).astype("uint8")
+    return coding_pictures.encode("JPEG", name, value, quality=100) if name in _JPEG else value
 
 
 class DictTarWriter:
@@ -20,7 +36,7 @@ class DictTarWriter:
         encoder: bool = True,
         compress: bool | str | None = None,
         mtime: float | None = None,
-        allow_pickle: bool = False,
+        allow_pickle: bool = True,
         storage_options: Mapping[str, object] | None = None,
         **other: Any,
     ) -> None:
@@ -32,7 +48,7 @@ class DictTarWriter:
             compress: True for gzip, or a codec, whatever the suffix; False for none.
             mtime: the time of all entries in seconds since 1970; by default 0, so that the same samples give the same
                 bytes.
-            allow_pickle: write pickles, which webdataset always does.
+            allow_pickle: write pickles, of `pyd`, `pickle`, `pth` and arrays of objects, as webdataset does.
             storage_options: as for `tarkit.open`.
             other: options of webdataset that are not here: an error that says so.
 
@@ -44,6 +60,7 @@ class DictTarWriter:
             raise Usage(f"tarkit.wds.TarWriter has no {name}", hints.get(name, "headers are those of tarkit.TarWriter"))
         if not isinstance(encoder, bool):
             raise Usage("encoder is True or False", "encode values before write() in another way")
+        self._encoder = encoder
         codec = ("gz" if compress else "none") if isinstance(compress, bool) else compress
         self._writer = from_values.TarWriter(
             fileobj,
@@ -58,6 +75,8 @@ class DictTarWriter:
         """Write a sample; items that begin with `_` are not written. Return the bytes of its values."""
         key = sample["__key__"]
         fields = {name: sample[name] for name in sorted(sample) if not name.startswith("_")}
+        if self._encoder:
+            fields = {name: _picture(name, value) for name, value in fields.items()}
         before = self._writer.content
         self._writer.write(key, fields)
         return self._writer.content - before

@@ -72,6 +72,17 @@ def mixed(library: Any) -> Any:
     return mix
 
 
+def files_of(library: Any) -> Any:
+    """Return a stage of a program: files of shards, with what their names say."""
+    module = library.tariterators
+
+    def stage(shards: Any) -> Any:
+        for file in module.tar_file_expander(module.url_opener(shards), eof_value=None):
+            yield {**file, "parts": module.base_plus_ext(file["fname"]), "seed": library.utils.pytorch_worker_seed()}
+
+    return stage
+
+
 def whole(library: Any) -> Any:
     return library.WebDataset(URLS, shardshuffle=False)
 
@@ -104,6 +115,10 @@ def whole(library: Any) -> Any:
             m.extract_keys("*.json", "png;jpg"),
         ),
         lambda m: m.DataPipeline(m.ResampledShards(URLS, nshards=9, deterministic=True), m.tarfile_to_samples()),
+        lambda m: m.DataPipeline(
+            m.SimpleShardList(URLS), files_of(m), lambda files: m.filters._shuffle(files, 9, 3, random.Random(2))
+        ),
+        lambda m: whole(m).to_tuple("__key__").batched(2.5),
         lambda m: m.WebDataset(URLS, shardshuffle=False, select_files=lambda name: name.endswith("cls")),
         lambda m: m.WebDataset(URLS, shardshuffle=False, select_files=lambda name: name.endswith(("TXT", "d/008.cls"))),
         lambda m: m.WebDataset(URLS, shardshuffle=False, rename_files=lambda name: name.replace("d/", "e/")),
@@ -179,10 +194,17 @@ def test_handlers() -> None:
 
 def test_writers() -> None:
     """Shards end where those of webdataset end, and have the same names and contents."""
-    samples = [
+    samples: list[dict[str, Any]] = [
         {"__key__": f"k{number:03d}", "__url__": "x", "txt": "t" * number, "cls": number, "json": {"n": number}}
         for number in range(30)
     ]
+    pixels = numpy.random.default_rng(1).random((9, 8, 3))
+    samples[5] |= {
+        "jpg": pixels,
+        "png": pixels.astype("float32"),
+        "a.jpeg": image.fromarray((pixels * 255).astype("uint8")),
+    }
+    samples[6] |= {"pyd": {"a": (1, 2)}, "pickle": numpy.arange(3), "tif": pixels[:, :, 0]}
     written: list[list[Any]] = []
     for library, name in ((webdataset, "theirs"), (wds, "ours")):
         names: list[str] = []

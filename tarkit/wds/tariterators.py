@@ -8,8 +8,8 @@ from typing import Any
 from tarkit.dataset import open as open_dataset
 from tarkit.errors import TarkitError, show
 from tarkit.streams.location import expand_inputs
+from tarkit.wds.filters import Handler, reraise_exception, stage
 from tarkit.wds.shardlists import Shard
-from tarkit.wds.stages import Handler, reraise_exception, stage
 
 Sample = dict[str, Any]
 
@@ -54,6 +54,65 @@ def tarfile_to_samples(
             yield sample
 
 
+def base_plus_ext(path: str) -> tuple[str, str] | tuple[None, None]:
+    """Return the key and the field of a file by its name, or None for both where it is of no sample."""
+    _, dot, field = path.rpartition("/")[2].partition(".")
+    key = path[: len(path) - len(dot + field)]
+    return (key, field) if dot and key else (None, None)
+
+
+def valid_sample(sample: Sample | None) -> bool:
+    """Return whether there is a sample."""
+    return bool(sample)
+
+
+def url_opener(shards: Iterable[Shard], handler: Handler = reraise_exception, **storage: object) -> Iterator[Shard]:
+    """Open shards, for `tar_file_expander`: add what reads one as `stream`.
+
+    Args:
+        shards: dicts with `url`.
+        handler: gets what is wrong with a name; if it returns true, the next shard is opened.
+        storage: `storage_options` of `tarkit.open`.
+    """
+    for shard in shards:
+        try:
+            opened = {**shard, "stream": open_dataset(shard["url"], allow=TWICE, storage_options=storage or None)}
+        except Exception as error:
+            if handler(error):
+                continue
+            return
+        yield opened
+
+
+def tar_file_expander(
+    shards: Iterable[Shard],
+    handler: Handler = reraise_exception,
+    select_files: Callable[[str], bool] | None = None,
+    rename_files: Callable[[str], str] | None = None,
+    eof_value: dict[str, Any] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Read the files of shards: `fname`, `data`, and `__url__`.
+
+    Args:
+        shards: what `url_opener` yields.
+        handler: gets what is wrong with a shard; if it returns true, the next shard is read.
+        select_files: whether a file is taken, by its name.
+        rename_files: the new name of a file.
+        eof_value: what comes behind the files of a shard, if it is not None.
+    """
+    for shard in shards:
+        try:
+            with shard["stream"] as samples:
+                for name, content in _files(samples, select_files, rename_files):
+                    yield {"fname": name, "data": content, "__url__": shard["url"]}
+        except Exception as error:
+            if handler(error):
+                continue
+            return
+        if eof_value is not None:
+            yield eof_value
+
+
 def _samples(
     url: str,
     where: Mapping[str, str],
@@ -89,20 +148,26 @@ def _regrouped(
 ) -> Iterator[Sample]:
     """Yield samples of the files that are taken, in their order, by their new names."""
     sample: Sample = {}
-    for before in samples:
-        for field, content in before.items():
-            name = f"{before.key}.{field}"
-            name = name if rename_files is None else rename_files(name)
-            if select_files is not None and not select_files(name):
-                continue
-            _, dot, suffix = name.rpartition("/")[2].partition(".")
-            key = name[: len(name) - len(dot + suffix)]
-            if not dot or not key:
-                continue
-            if sample and sample["__key__"] != key:
-                yield sample
-                sample = {}
-            sample = sample or {"__key__": key, **where}
-            _add(sample, suffix, content)
+    for name, content in _files(samples, select_files, rename_files):
+        key, field = base_plus_ext(name)
+        if key is None or field is None:
+            continue
+        if sample and sample["__key__"] != key:
+            yield sample
+            sample = {}
+        sample = sample or {"__key__": key, **where}
+        _add(sample, field, content)
     if sample:
         yield sample
+
+
+def _files(
+    samples: Iterable[Any], select_files: Callable[[str], bool] | None, rename_files: Callable[[str], str] | None
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the files that are taken, by their new names."""
+    for sample in samples:
+        for field, content in sample.items():
+            name = f"{sample.key}.{field}"
+            name = name if rename_files is None else rename_files(name)
+            if select_files is None or select_files(name):
+                yield name, content

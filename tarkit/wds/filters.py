@@ -8,6 +8,7 @@ the sample is left out, and if it returns false, the samples end.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -116,6 +117,9 @@ def shuffle(
     if bufsize < 1:
         return samples
     return ShuffleBuffer(bufsize, initial, rng or random.Random(seed)).shuffle(samples)
+
+
+_shuffle = FUNCTIONS["shuffle"]  # which programs import for stages of their own
 
 
 @stage
@@ -305,11 +309,12 @@ def default_collation_fn(samples: list[Any], combine_tensors: bool = True, combi
 @stage
 def batched(
     samples: Samples,
-    batchsize: int = 20,
+    batchsize: float = 20,
     collation_fn: Callable[[list[Any]], Any] | None = default_collation_fn,
     partial: bool = True,
 ) -> Samples:
-    """Make batches; the last may have fewer samples with `partial`."""
+    """Make batches; the last may have fewer samples with `partial`. A size that is not whole is rounded up."""
+    batchsize = math.ceil(batchsize)
     while batch := list(itertools.islice(samples, batchsize)):
         if len(batch) == batchsize or partial:
             yield batch if collation_fn is None else collation_fn(batch)
