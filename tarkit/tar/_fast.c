@@ -15,7 +15,8 @@
 
 enum { BLOCK = 512, AROUND = 4096, FIELD = 4096, NAME = 1024, GATHERED = 1 << 26,
        ENTRIES = 1025, /* 1024 of complete samples, and one more */
-       NAMES = 1 << 14, ENTRIES_OF_SAMPLE = 64 };
+       NAMES = 1 << 15,
+       COMPARED = 64 /* entries of a sample whose names do not ascend */ };
 
 typedef unsigned char byte;
 typedef long long number;
@@ -213,6 +214,7 @@ static PyObject *scan(PyObject *module, PyObject *arguments)
     Span field = {NULL, 0};
     number base, at, whole, least, most, start, begin, key_length = 0;
     Py_ssize_t first = 0, count = 0, complete = 0; /* the first entry of the current sample; complete samples, entries */
+    int ascending = 1; /* whether the names of the current sample ascend: such names differ */
     if (!PyArg_ParseTuple(arguments, "y*LiLLLz*LL", &view, &base, &window.fd, &window.offset, &at, &whole, &wanted, &least,
                           &most))
         return NULL;
@@ -245,10 +247,11 @@ static PyObject *scan(PyObject *module, PyObject *arguments)
             begin = at;
             key_length = own;
         }
-        for (Py_ssize_t other = first; other < each; other++)
+        ascending = each == first || (ascending && strcmp((const char *)name, (const char *)name_of[each - 1]) > 0);
+        for (Py_ssize_t other = ascending ? each : first; other < each; other++)
             if (!strcmp((const char *)name, (const char *)name_of[other]))
                 own = 0;
-        if (own == 0 || each - first == ENTRIES_OF_SAMPLE)
+        if (own == 0 || (!ascending && each - first >= COMPARED))
             break;
         if (field.bytes && samples[count].field < 0 && is_field(name + own + 1, length - own - 2, field)) {
             if (window.fd >= 0 && entry->size > FIELD)

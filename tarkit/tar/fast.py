@@ -37,8 +37,8 @@ _compiled = _load()
 scan: Final[Scan | None] = getattr(_compiled, "scan", None)
 """`scan(data, base, fd, offset, at, whole, field, least, most)` returns the plain samples that follow each other.
 
-The last one is before the first sample that is not plain, that lacks the field, or whose end cannot be read. A sample
-has at most 64 entries, all together have at most 1024, with 15 KiB of names.
+The last one is before the first sample that is not plain, that lacks the field, or whose end cannot be read. All
+together have at most 1024 entries, with 31 KiB of names; a sample has at most 64 unless its names ascend.
 
 Args:
     data, base: bytes of the archive, and the offset of the first.

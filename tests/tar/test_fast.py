@@ -336,7 +336,7 @@ def test_odd_archives_of_large_samples(begin: int, each_way: Callable[[Callable[
         each_way(lambda: list(all_of(data, seed)))  # noqa: B023
 
 
-@each_row("count", [1, 63, 64, 65, 200])
+@each_row("count", [1, 64, 65, 66, 200, 1023, 1024, 1025])
 def test_many_entries_in_a_sample(count: int, each_way: Callable[[Callable[[], object]], None]) -> None:
     """Samples of many entries, with names in any order, and with one name twice."""
     names = [f"a.{number:03}" for number in range(count)]
