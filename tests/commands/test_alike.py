@@ -125,7 +125,7 @@ STREAMED += ["split -n 3 -o out/%d.tar", "extract -C out", "stats --total", "sho
 STREAMED += ["get d/b", "get d/b.n", "get d/b.bin", "get -f y"]
 STREAMED += ["cat --match [abc]$", "cat --slice 1:3", "cat -c 2", "cat --shard-slice 2:", "cat --skip all", "cat -p 2"]
 STREAMED += ["cat -s 2 --seed 1", "cat -s 9 --seed 1", "cat -m 2", "cat --rekey {key}", "cat --maxerr 1 --slice 2:"]
-STREAMED += ["cat --allow joined-sample -s 3 --seed 1", "cat -f n,bin,0 --on-missing-field keep"]
+STREAMED += ["cat --allow joined-sample -s 3 --seed 1", "cat -f n -f bin -f 0 --on-missing-field keep"]
 
 
 @each_row(("command", "kind"), [(command, kind) for command in STREAMED for kind in ("pipe", "gzip")])
