@@ -200,7 +200,8 @@ def locate_archive(view: Location, shard: str) -> tuple[Location, bool]:
     if view.kind != "url" and not scheme_of(shard):
         path = os.path.join(os.path.dirname(view.text), shard)
         return Location("path", path, printable(path)), True
-    base = view.text.rpartition("/")[0] + "/"
+    name = view.text.partition("?")[0] if view.text.startswith("http") else view.text
+    base = name.rpartition("/")[0] + "/"
     text = shard if scheme_of(shard) else base + shard
     if find_scheme(text) is None or is_socket(text):
         raise Usage(f"{view.name}: it names {show(public_name(text))}, and that is no path and no object of a store")

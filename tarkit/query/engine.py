@@ -14,9 +14,11 @@ from typing import Any
 from tarkit.errors import TarkitError, Unsupported, Usage, load_library, show
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.view_rows import MORE, SHARD, START, STOP
+from tarkit.query.objects import ObjectTable
 from tarkit.query.parse import NESTED, Query, as_error, missing_columns, parse_query, without_asked
-from tarkit.query.samples import AskedColumn, usual_columns, write_samples
+from tarkit.query.samples import AskedColumn, SampleCounts, usual_columns, write_samples
 from tarkit.sizes import plural
+from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import Location, expand_inputs, is_view
 from tarkit.threads import mark_native_threads
@@ -39,14 +41,20 @@ class QueryTable:
         takes_more: whether it has samples, of which other values may be asked for.
     """
 
-    def __init__(self, name: str, connection: Any, storage: StoreOptions | None) -> None:
+    def __init__(self, name: str, connection: Any, storage: StoreOptions | None, counts: list[SampleCounts]) -> None:
         self.name = name
+        self.counts = SampleCounts(counts)
+        self._objects: dict[str, ObjectTable] = {}  # Parquet files that are objects, by URL
         self.asked: dict[Words, None] = {}
         self._base = ""  # a query for the columns that it has without being asked
         self._files = self._is_parquet = False
         self._connection = connection
         if name.lower().endswith(tuple(f"{suffix}{packed}" for suffix in FILES for packed in _COMPRESSED)):
             self._files = True
+            if scheme_of(name):
+                raise Unsupported(
+                    f"{public_name(name)}: csv and jsonl are read from files", "copy it, and name the copy"
+                )
             self.locations = [Location("path", name, name)] if os.path.exists(name) else []
             suffix = name.lower().removesuffix(".gz").removesuffix(".zst")
             if suffix.endswith(".tsv"):
@@ -66,17 +74,33 @@ class QueryTable:
         self.takes_more = not self._files and (not self._is_parquet or all(map(self._is_view, self.locations)))
 
     def _columns_of(self, location: Location) -> list[str]:
+        if location.kind == "url":
+            return self._object(location).columns
         rows = self._connection.execute(f"DESCRIBE SELECT * FROM read_parquet({_text(location.text)})").fetchall()
         return [row[0] for row in rows]
+
+    def _object(self, location: Location) -> ObjectTable:
+        """Return the table of an object, which is registered."""
+        table = self._objects.get(location.text)
+        if table is None:
+            table = self._objects[location.text] = ObjectTable(location)
+            self._connection.register(f"object {location.text}", table.dataset)
+        return table
+
+    def close(self) -> None:
+        """Close the objects."""
+        for table in self._objects.values():
+            table.close()
 
     def _is_view(self, location: Location) -> bool:
         return {SHARD, START, STOP} <= {*self._columns_of(location)}
 
     def _of_parquet(self, location: Location) -> str:
         """Return a query for a Parquet file; shards of a view are seen from the present directory."""
-        if location.kind != "path":
-            raise Unsupported(f"{location.name}: Parquet is read from files", "copy it, and name the copy")
-        columns, directory = self._columns_of(location), os.path.dirname(location.text)
+        if location.kind not in ("path", "url"):
+            raise Unsupported(f"{location.name}: Parquet is read from files and objects", "copy it, and name the copy")
+        columns, directory = self._columns_of(location), os.path.dirname(public_name(location.text))
+        source = _name(f"object {location.text}") if location.kind == "url" else f"read_parquet({_text(location.text)})"
         replaced = []
         if directory and {SHARD, START, STOP} <= {*columns}:
             replaced.append(f"{_seen('__shard__', directory)} AS __shard__")
@@ -84,7 +108,7 @@ class QueryTable:
                 item = f"{{'shard': {_seen('x.shard', directory)}, 'start': x.start, 'stop': x.stop}}"
                 replaced.append(f"list_transform({MORE}, lambda x : {item}) AS {MORE}")
         replace = f" REPLACE ({', '.join(replaced)})" if replaced else ""
-        return f"SELECT *{replace} FROM read_parquet({_text(location.text)})"
+        return f"SELECT *{replace} FROM {source}"
 
     def ask(self, columns: Sequence[Words]) -> bool:
         """Ask for values; return whether one is new."""
@@ -103,7 +127,7 @@ class QueryTable:
         has_samples = not self._files and not self._is_parquet
         if path is not None and (names or has_samples):
             asked = list(map(AskedColumn, names))
-            write_samples(path, self.locations, asked, run, has_samples, tmpdir)
+            write_samples(path, self.locations, asked, run, has_samples, tmpdir, self.counts)
         source = f"read_parquet({_text(path or '')})"
         if has_samples:
             types = {START: "BIGINT", STOP: "BIGINT"}
@@ -190,7 +214,8 @@ class Engine:
         self._connection.execute("SET python_enable_replacements = false")
         with self.errors():
             self._query: Query = parse_query(self._connection, text)
-            self._tables = {name: QueryTable(name, self._connection, storage) for name in self._query.tables}
+            names, counts = self._query.tables, list[SampleCounts]()
+            self._tables = {name: QueryTable(name, self._connection, storage, counts) for name in names}
         self.locations = [location for table in self._tables.values() for location in table.locations]
 
     @contextmanager
@@ -209,7 +234,15 @@ class Engine:
                 with self.errors():
                     table.define(None, self._run, self._tmpdir)
             changed = self._missing()
-        changed = list(self._tables.values())  # an error of types may come of nulls, and is seen again below
+        try:
+            return self._read_result()
+        finally:  # of samples that were read twice, the last time counts
+            for table in self._tables.values():
+                table.counts.count(self._run)
+
+    def _read_result(self) -> Any:
+        """Read the values that are asked for, and return the result."""
+        changed: Any = list(self._tables.values())  # an error of types may come of nulls, and is seen again below
         while True:
             for table in changed:
                 path = os.path.join(self._tmpdir, f"{list(self._tables).index(table.name)}.parquet")
@@ -255,3 +288,5 @@ class Engine:
     def close(self) -> None:
         """End DuckDB."""
         self._connection.close()
+        for table in self._tables.values():
+            table.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from tarkit.errors import Problem, TarkitError
@@ -17,6 +18,7 @@ from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import Flow
 from tarkit.pipeline.view_rows import SHARD, START, STOP
 from tarkit.pipeline.view_writer import ViewWriter
+from tarkit.problems import PolicyCounts, PolicyFork
 from tarkit.samples.lookup import FieldLookup
 from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.samples.values import Name
@@ -87,13 +89,53 @@ class AskedColumn:
         return self._name.cell(lookup, CELL)
 
 
+class SampleCounts:
+    """Samples and problems of a table, which may be read several times, of the last time.
+
+    Args:
+        others: the counts of all tables of the query, this one among them: `maxerr` is for all together.
+    """
+
+    def __init__(self, others: list[SampleCounts]) -> None:
+        self._others = others
+        others.append(self)
+        self._samples = 0
+        self._problems: PolicyCounts | None = None
+
+    @contextmanager
+    def anew(self, run: Run) -> Iterator[None]:
+        """Count what is read in the block in place of what was read before."""
+        policy, before = run.policy, run.samples - self._samples
+        passed = sum(other._problems.passed for other in self._others if other is not self and other._problems)
+        fork = PolicyFork(policy.allowed, policy.skipped, policy.maxerr - passed, strict=policy.strict)
+        run.policy = fork
+        run.samples = before
+        try:
+            yield
+        finally:
+            run.policy = policy
+            self._samples, self._problems = run.samples - before, fork.counted
+
+    def count(self, run: Run) -> None:
+        """Add the problems to those of a run."""
+        if self._problems is not None:
+            run.policy.absorb(self._problems)
+            self._problems = None
+
+
 def usual_columns(locations: Sequence[Location]) -> list[str]:
     """Return the columns that archives have without being asked: the place of a sample, if all of them are plain."""
     return [KEY, SHARD, START, STOP] if all(map(is_plain_input, locations)) else [KEY]
 
 
 def write_samples(
-    path: str, locations: Sequence[Location], asked: Sequence[AskedColumn], run: Run, places: bool, tmpdir: str
+    path: str,
+    locations: Sequence[Location],
+    asked: Sequence[AskedColumn],
+    run: Run,
+    places: bool,
+    tmpdir: str,
+    counts: SampleCounts,
 ) -> None:
     """Write a row for each sample of archives or views, in order.
 
@@ -104,20 +146,20 @@ def write_samples(
         run: where problems and progress go.
         places: whether there are columns with the key and the place of a sample.
         tmpdir: the directory of temporary files.
+        counts: those of the table, of the last time that it was read.
 
     Raises:
         TarkitError: no sample has one of the values.
     """
-    before = run.samples
     while True:
         try:
-            _write(path, locations, asked, run, places, tmpdir)
+            with counts.anew(run):
+                _write(path, locations, asked, run, places, tmpdir)
             break
         except MixedColumn as error:  # such as numbers in the first rows, and text in later ones
             mixed = [one for one in asked if one.name == error.column and one.widen()]
             if not mixed or any(location.kind in ("stdin", "pipe", "object") for location in locations):
                 raise
-            run.samples = before
             run.note(f"{error.column}: values of several types: all are {mixed[0].form}")
     for one in asked:
         if not one.present and one.missing is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -119,7 +120,8 @@ def write_query(query: str, output: Output, run: Run, options: SqlOptions, stora
         check_heads(columns, format)
         _check_view(output, [column.head for column in columns])
         with engine.errors(), output.open(engine.locations) as sink:
-            batches = _counted(result.fetch_arrow_reader(ROWS), run)
+            reader = getattr(result, "to_arrow_reader", None) or result.fetch_arrow_reader  # before DuckDB 1.5
+            batches = _counted(reader(ROWS), run)
             if format == "parquet":
                 parts = _parquet(batches, output)
             elif shown:
@@ -163,8 +165,22 @@ def _cells(column: Any) -> list[Any]:
         try:
             values = plain_values(column)
         except (ValueError, OverflowError, NotImplementedError):
-            values = [None if value is None else str(value) for value in column.to_pylist()]
+            values = [None if value is None else _spelled(value) for value in column.to_pylist()]
     return [MISSING if value is None else value for value in values]
+
+
+def _spelled(value: Any) -> Any:
+    """Return a value as JSON has it: bytes that are not UTF-8 as `base64:...`, other kinds as text."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except ValueError:
+            return f"base64:{b64encode(value).decode()}"
+    if isinstance(value, (list, tuple)):
+        return list(map(_spelled, value))
+    if isinstance(value, dict):
+        return {name: _spelled(item) for name, item in value.items()}
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def _aligned(batches: Iterable[Any], header: bool) -> Iterator[bytes]:

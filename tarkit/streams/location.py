@@ -187,7 +187,10 @@ def file_location(word: str) -> Location:
 
 def is_view(location: Location) -> bool:
     """Return whether an input or output is a view, or a table: a file or an object whose name ends in `.parquet`."""
-    return location.kind in ("path", "url") and location.text.lower().endswith(".parquet")
+    if location.kind not in ("path", "url"):
+        return False
+    name = location.text.lower()
+    return (name.partition("?")[0] if name.startswith("http") else name).endswith(".parquet")  # a URL may be signed
 
 
 def refuse_views(locations: Iterable[Location], what: str) -> None:

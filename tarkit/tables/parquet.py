@@ -74,6 +74,23 @@ class SourceFile(SeekableFile):
         super().__init__(source.read, source.size or 0)
 
 
+def dataset_of(source: Source, name: str) -> Any:
+    """Return a Parquet file as a dataset of pyarrow, which reads neighbours of a source together; no column is encoded.
+
+    Raises:
+        TarkitError: it is no Parquet file.
+    """
+    arrow, _ = load_pyarrow("Parquet")
+    dataset = load_library("pyarrow.dataset", "Parquet", "pyarrow", "parquet")
+    options = dataset.ParquetFragmentScanOptions(pre_buffer=True)
+    format = dataset.ParquetFileFormat(default_fragment_scan_options=options)
+    with parquet_errors(name):
+        part = format.make_fragment(arrow.PythonFile(SourceFile(source), mode="r"))
+        schema = part.physical_schema
+    plain = [(one.name, one.type.value_type if arrow.types.is_dictionary(one.type) else one.type) for one in schema]
+    return dataset.FileSystemDataset([part], arrow.schema(plain), format)
+
+
 def plain_values(column: Any) -> list[Any]:
     """Return values of a column as JSON has them: times are text, decimals numbers, bytes text in UTF-8.
 

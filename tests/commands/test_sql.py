@@ -72,6 +72,7 @@ def data(here: Path) -> str:
         ("select * exclude (__shard__, __stop__) from 'in.tar' where cls = 4", ["__key__ __start__", "d/b 3072"]),
         ("select __key__ k from 'in.tar' qualify rank() over (partition by cls order by __key__) > 1", ["k", "d/c"]),
         ("select cls % 2 as cls from 'in.tar' order by cls", ["cls", "0", "1", "1"]),
+        ("select [jpg, 'a'::blob] l from 'in.tar' where jpg is not null", ["l", '["base64:/9gA","a"]']),
         ("select null a, true c, date '2020-01-02' d, 1.5::decimal(3,1) e", ["a c d e", r"\N true 2020-01-02 1.5"]),
         # what is refused
         ("select clss from 'in.tar'", ["no sample has 'clss': 'd/a' has no field 'clss'"]),
@@ -89,7 +90,7 @@ def data(here: Path) -> str:
         ("selct 1", ["usage: invalid query: syntax error"]),
         (" ", ["usage: the query is empty"]),
         ("select cls from 'in.tar' , 't.parquet' where nothing = 1", ["no sample has 'nothing'"]),
-        ("from 's3://bucket/x.parquet'", ["s3://bucket/x.parquet: Parquet is read from files"]),
+        ("from 'https://host/x.csv'", ["https://host/x.csv: csv and jsonl are read from files"]),
     ],
 )  # fmt: skip
 def test_queries(query: str, expected: list[str], run: Run) -> None:
@@ -196,6 +197,23 @@ def test_problems(run: Run, archive: Archive) -> None:
     run("cat", "in.tar", "-o", "v.parquet")
     ran = run("sql", "select json.x from 'v.parquet'", "--skip", "bad-field", exit=1)
     assert "2 rows, and 1 sample: some were left out" in ran.stderr
+
+
+def test_a_source_that_is_read_again(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples and problems count once, and `--maxerr` is for all tables together."""
+    monkeypatch.setattr("tarkit.export.parquet.GROUP_ROWS", 1)
+    archive({"a.cls": b"1", "b.cls": b"x", "c.json": b"{"})
+    query = "select cls, json.x from 'in.tar'"
+    ran = run("sql", query, "--skip", "bad-field", "--report", "r.json", exit=1)  # no sample has json.x
+    assert ran.stderr.count("[bad-field]") == 1
+    Path("o.tar").write_bytes(tar({"a.cls": b"1", "b.cls": b"x", "c.json": b"{", "d.json": b'{"x": 1}'}))
+    ran = run("sql", query.replace("in.tar", "o.tar"), "--skip", "bad-field", "--report", "r.json")
+    report = json.loads(Path("r.json").read_text())
+    assert (report["problems"], report["samples"]) == ({"bad-field": 1}, 4), report
+    Path("p.tar").write_bytes(Path("o.tar").read_bytes())
+    both = "select a.json.x, b.json.x y from 'o.tar' a join 'p.tar' b using (__key__)"
+    assert "[bad-field]" in run("sql", both, "--maxerr", "1", exit=1).stderr
+    run("sql", both, "--maxerr", "2")
 
 
 def test_python(here: Path, archive: Archive) -> None:

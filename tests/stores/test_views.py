@@ -11,6 +11,8 @@ pytest.importorskip("obstore")
 arrow: Any = pytest.importorskip("pyarrow")
 parquet: Any = pytest.importorskip("pyarrow.parquet")
 
+from tarkit.pipeline.view_rows import locate_archive
+from tarkit.streams.location import Location, is_view
 from tests._tools import each_row
 from tests.conftest import keys, tar
 from tests.stores._s3 import Bucket
@@ -122,3 +124,38 @@ def test_a_query_over_objects(bucket: Bucket, here: Path) -> None:
     tarkit_run("cat", "v.parquet", "-o", "t.tar")
     assert keys(Path("t.tar")).split()[:2] == ["a19", "a18"]
     assert parquet.read_table("v.parquet")["__shard__"].unique().to_pylist() == [archive]
+
+
+def test_a_query_over_parquet(bucket: Bucket, here: Path) -> None:
+    """Tables and views in a store are tables of a query: columns and row groups are fetched that it needs."""
+    pytest.importorskip("duckdb")
+    sink = arrow.BufferOutputStream()
+    rows = {"id": [*range(1000)], "kind": arrow.array(["x", "y"] * 500).dictionary_encode(), "b": [bytes(9999)] * 1000}
+    parquet.write_table(arrow.table(rows), sink, row_group_size=100, compression="none", use_dictionary=["kind"])
+    url = bucket.put("t.parquet", sink.getvalue().to_pybytes())
+    bucket.server.log.clear()
+    assert tarkit_run("sql", f"select kind, count(*) n from '{url}' where id < 50 group by 1 order by 1").stdout == (
+        "kind\tn\nx\t25\ny\t25\n"
+    )
+    ranges = [request.headers.get("range", "") for request in bucket.server.log if request.what == "get"]
+    assert 0 < len(ranges) < 8
+    assert all(ranges)
+    tarkit_run("cat", bucket.put("d/a.tar", tar(A)), "-o", f"{bucket.url}d/v.parquet")
+    view = f"{bucket.url}d/v.parquet"
+    assert tarkit_run("sql", f"select count(size.jpg) n from '{view}' where __key__ < 'a2'").stdout == "n\n12\n"
+    tarkit_run("sql", f"from '{view}' order by __key__ desc limit 2", "-o", "v.parquet")
+    tarkit_run("cat", "v.parquet", "-o", "t.tar")
+    assert keys(Path("t.tar")) == "a9 a8"
+    assert "no.parquet" in tarkit_run("sql", f"from '{bucket.url}no.parquet'", exit=1).stderr
+
+
+@each_row(
+    ("url", "expected"),
+    [("https://h/v.parquet?sig=a/b.tar", True), ("https://h/v.tar?x=.parquet", False), ("s3://b/v?.parquet", True)],
+)
+def test_signed_urls(url: str, expected: bool) -> None:
+    """The name ends before the query of a URL; names of other objects may have a question mark."""
+    location = Location("url", url, url)
+    assert is_view(location) is expected
+    if url.startswith("https://h/v.parquet"):
+        assert locate_archive(location, "a.tar")[0].text == "https://h/a.tar"
