@@ -87,6 +87,7 @@ LAYERS = [
     "tables",
     "zip",
     "samples",
+    "views",
     "pipeline",
     "joining",
     "sorting",

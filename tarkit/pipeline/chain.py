@@ -309,8 +309,7 @@ class Chain:
         inputs.decode_ahead = decode_ahead and codec_threads() > 1 and not self.opaque
         # parts of samples may come to the first step that orders or counts them, if it joins them
         inputs.gather = next((step.scope for step in steps if step.scope != "sample" or step.opaque), None) == "parts"
-        inputs.stream, inputs.reordered, inputs.field = False, False, None
-        inputs.unread = listed and all(step.reads == "keys" for step in steps)
+        inputs.stream, inputs.reordered, inputs.unread, inputs.field = False, False, False, None
         flow = Flow(run, inputs, keys_may_repeat=self._origin.keys_may_repeat, as_view=as_view)
         flow.at_end.append(inputs.unchanged)
         with ExitStack() as stack:
@@ -319,11 +318,26 @@ class Chain:
                 from tarkit.pipeline.view_rows import shared_views
 
                 flow.stack.enter_context(shared_views(self.locations))
+                inputs.unread = listed and self._take_rows()
             for number, step in enumerate(steps):
                 step.prepare(inputs, steps[:number], run)
             batches = self._apply_steps(flow, spool)
             stack.pop_all()
         return batches, flow
+
+    def _take_rows(self) -> bool:
+        """Return whether all steps take rows of the views among the inputs that were not read."""
+        from tarkit.pipeline.view_rows import common_columns
+
+        origin = self._origin
+        together = isinstance(origin, Archives) and origin.shard_slice is None and origin.interleave == 1
+        columns = common_columns(self.locations) if together else frozenset[str]()
+        for step in self._steps:
+            if not step.takes_rows(columns):
+                return False
+            if step.permutes:
+                columns = frozenset()  # a row whose archive is asked after all is read in its turn
+        return True
 
     def _apply_steps(self, flow: Flow, keep: bool) -> Iterator[SampleBatch]:
         """Return the samples after all steps. With `keep` `flow.reread` reads them again.

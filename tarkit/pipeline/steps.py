@@ -121,6 +121,10 @@ class Step:
         """Return whether fewer samples may come out than go in, if `policy` decides about problems."""
         return self.opaque
 
+    def takes_rows(self, columns: frozenset[str]) -> bool:
+        """Return whether it takes rows of views that were not read, which have keys, places and these columns."""
+        return self.reads == "keys"
+
     def prepare(self, inputs: InputReader, before: Sequence[Step], run: Run) -> None:
         """Set how the inputs are read for this step, which comes after the steps `before`."""
 
@@ -166,6 +170,10 @@ class SampleFilter(Step):
         """Return True: samples that are not chosen do not come out."""
         return True
 
+    def takes_rows(self, columns: frozenset[str]) -> bool:
+        """Return whether the names of an expression are columns: else archives have their values."""
+        return self.select.where is None or self.select.where.names <= columns
+
     def apart(self) -> SampleFilter:
         """Return the filter for a run over some of the archives."""
         return SampleFilter(replace(self.select, policy=Policy), shared=True)
@@ -177,6 +185,10 @@ class SampleFilter(Step):
             keys, others = (listed and listed.anew() for listed in (select.keys, select.exclude_keys))
             select = replace(select, keys=keys, exclude_keys=others)
             flow.at_end.append(lambda: report_keys(flow.run, select))
+        if flow.inputs.unread:
+            from tarkit.views.choose import choose_rows  # not loaded for most runs
+
+            return choose_rows(select, batches, flow.run.policy)
         return select(singly(batches), flow.run.policy)
 
 

@@ -5,15 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import accumulate, islice, pairwise, repeat
-from operator import add, eq, or_, sub
+from itertools import islice, pairwise, repeat
+from operator import add, or_, sub
 from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import MissingFile, Problem, TarkitError, Unsupported, show
 from tarkit.pipeline.origins import is_object
 from tarkit.pipeline.places import SHORT, SHORT_LIMIT, Place
 from tarkit.pipeline.ranges import RangeList
-from tarkit.pipeline.view_rows import MoreRange, RowGroup, Rows, StoredRow, locate_archive, view_file
+from tarkit.pipeline.view_rows import (
+    FIELDS,
+    KEY,
+    MORE,
+    SHARD,
+    START,
+    STOP,
+    MoreRange,
+    RowGroup,
+    Rows,
+    StoredRow,
+    locate_archive,
+    view_file,
+)
 from tarkit.samples.checks import EntryChecks, describe_link
 from tarkit.samples.dataset import SMALL, InputReader, open_source
 from tarkit.samples.fields import parse_fields, with_names
@@ -24,9 +37,11 @@ from tarkit.stores.object_prefetch import prefetch_objects
 from tarkit.streams.location import Location
 from tarkit.streams.ranges import JoinedSource
 from tarkit.streams.source import Source, WindowSource
+from tarkit.tables.parquet import load_compute, load_pyarrow, parquet_errors
 from tarkit.tables.stored_columns import StoredColumns
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, TarReader
+from tarkit.views.batch import RowBatch, RowColumns
 
 if TYPE_CHECKING:
     from tarkit.streams.remote import RemoteSource
@@ -84,12 +99,15 @@ class ViewReader:
     def batches(self) -> Iterator[SampleBatch]:
         """Read the samples; those of objects of stores are fetched before their turn."""
         self.dropped = 0
+        if self._inputs.unread:
+            yield from self._unread()
+            return
         before = 0
         rows_in_order = self._file.rows()
-        if not self._inputs.unread and any(location.kind == "url" for location in self.shards.values()):
+        if any(location.kind == "url" for location in self.shards.values()):
             rows_in_order = self._fetched(rows_in_order)
         for rows in rows_in_order:
-            yield from (self._unread(rows) if self._inputs.unread else None) or self.read(rows, before)
+            yield from self.read(rows, before)
             before += len(rows.keys)
 
     def _fetched(self, rows_in_order: Iterator[Rows]) -> Iterator[Rows]:
@@ -192,21 +210,62 @@ class ViewReader:
             self._changed(*bad[0], before + at, "the archive has no such range")
         yield from self._samples(places, rows, first, before)
 
-    def _unread(self, rows: Rows) -> list[SampleBatch] | None:
-        """Return the samples of rows as they are, without a look at their archives; None if a row is unusual."""
-        keys, starts, stops = rows.keys, rows.starts, rows.stops
-        sizes = self._usual_sizes(rows)
-        if sizes is None or rows.fields is not None or len(keys) < LEAST or any(map(eq, keys, islice(keys, 1, None))):
-            return None
-        sources = list(map(self._sources.__getitem__, rows.shards))
-        if len(set(rows.shards)) == 1 and all(map(eq, stops, islice(starts, 1, None))):
-            batch = SampleBatch(sources[0], starts[0], keys, stops)
-        else:
-            joined = JoinedSource(self.name, 0, list(zip(sources, starts, stops, strict=True)))
-            places = list(zip(sources, starts, strict=True))
-            batch = SampleBatch(joined, 0, keys, list(accumulate(sizes)), places=places)
-        batch.rows = rows.of(0, len(keys)) if rows.group.columns else None
-        return [batch]
+    def _unread(self) -> Iterator[SampleBatch]:
+        """Yield the rows as they are, without a look at their archives; those of several ranges, or with fields, read.
+
+        A range that its archive does not have is reported all the same.
+        """
+        sources: dict[str, Source] = {}
+        for record in self._file.record_batches():
+            batch, names = record.batch, record.batch.schema.names
+            if any(name in names and batch.column(name).null_count < batch.num_rows for name in (MORE, FIELDS)):
+                for rows in self._file.rows_of(record):
+                    yield from self.read(rows, record.before + rows.first - record.first)
+                continue
+            with parquet_errors(self.name):
+                columns = self._columns(batch, record.before, sources)
+            yield from self._there(RowBatch(self.name, columns, list(sources.values()), self._look))
+
+    def _columns(self, batch: Any, before: int, sources: dict[str, Source]) -> RowColumns:
+        """Return the columns of a record batch; archives are opened, and added to `sources` by their names there."""
+        arrow, compute = load_pyarrow(self.name)[0], load_compute()
+        shards = batch.column(SHARD)
+        shards = shards if arrow.types.is_dictionary(shards.type) else shards.dictionary_encode()
+        known = shards.dictionary.to_pylist()
+        used = [known[number] for number in shards.indices.unique().to_pylist()]
+        self._open(dict.fromkeys(used))
+        for name in used:
+            if name not in sources:
+                sources[name] = self._source(name)
+        numbers = {name: number for number, name in enumerate(sources)}
+        starts, stops = (batch.column(name).cast(arrow.int64()) for name in (START, STOP))
+        ones = arrow.repeat(arrow.scalar(1, arrow.int64()), batch.num_rows)
+        return RowColumns(
+            _decoded(arrow, batch.column(KEY)).cast(arrow.string()),
+            arrow.array([numbers.get(name, -1) for name in known], arrow.int32()).take(shards.indices),
+            starts,
+            stops,
+            batch.select(list(self._file.values)),
+            compute.cumulative_sum(ones, before - 1),
+        )
+
+    def _there(self, batch: RowBatch) -> Iterator[SampleBatch]:
+        """Yield the rows whose ranges their archives have, in batches in which keys of neighbours differ."""
+        begin = 0
+        for number in batch.misplaced() if batch.count else ():
+            if number > begin:
+                yield from batch.part(begin, number).apart()
+            source, start = batch.place(number)
+            self._changed(source, start, batch.number(number), "the archive has no such range")
+            begin = number + 1
+        if begin < batch.count:
+            yield from batch.part(begin, batch.count).apart()
+
+    def _look(self, batch: RowBatch, at: int) -> TarSample | None:
+        source, start = batch.place(at)
+        shard = next(name for name, other in self._sources.items() if other is source)
+        place: tuple[Any, ...] = shard, start, batch.columns.stops[at].as_py(), [], None
+        return self.sample(batch.key_of(at), place, batch.number(at))
 
     def _usual_sizes(self, rows: Rows) -> list[int] | None:
         """Return the bytes of samples if each is one range that can be."""
@@ -355,6 +414,11 @@ def _open_plain(location: Location) -> WindowSource:
         f"{location.name}: it is compressed, and a view needs plain archives",
         f"tarkit cat {location.name} -o NAME.tar makes a plain archive",
     )
+
+
+def _decoded(arrow: Any, column: Any) -> Any:
+    """Return a column whose values are not those of a dictionary."""
+    return column.dictionary_decode() if arrow.types.is_dictionary(column.type) else column
 
 
 def _plain(key: bytes, entries: Sequence[Entry]) -> bool:

@@ -27,7 +27,7 @@ from tarkit.samples.sample import ABSENT
 from tarkit.stores.schemes import find_scheme, is_socket, public_name, scheme_of
 from tarkit.streams.location import Location, is_view
 from tarkit.streams.source import WindowSource
-from tarkit.tables.parquet import SourceFile, load_pyarrow, parquet_errors
+from tarkit.tables.parquet import SourceFile, load_pyarrow, parquet_errors, value_errors
 from tarkit.tables.reader import TableRow
 from tarkit.tables.stored_columns import StoredColumns
 
@@ -43,6 +43,7 @@ PLACES = (*REQUIRED, MORE, FIELDS)
 """The columns that say where a sample lies; all others are values."""
 
 ROWS = 8192  # that are read together
+MANY, BYTES = 1 << 16, 32 << 20  # of rows with all columns, at most
 
 
 class ValueTable(Protocol):
@@ -90,10 +91,8 @@ class RowGroup:
         """Return the value of a column in a row, as Python has it; ABSENT if there is no such column."""
         if column not in self.columns:
             return ABSENT
-        try:
+        with value_errors(self.name, column):
             return self._stored.value(self._number, column, row)
-        except (ValueError, OverflowError) as error:  # of Arrow, and of text that is not UTF-8
-            raise TarkitError(f"{self.name}: the column {show(column)} has no values for tarkit: {error}") from None
 
     def column(self, column: str) -> Any:
         """Return a column as an array of Arrow."""
@@ -148,6 +147,22 @@ class RowRange(Sequence[StoredRow]):
         if isinstance(numbers, range):
             return RowRange(self.group, numbers.start, len(numbers))
         return StoredRow(self.group, numbers)
+
+
+class RecordRows(NamedTuple):
+    """Rows that follow each other, with all columns: a record batch of Arrow.
+
+    Attributes:
+        batch: the columns.
+        group: the group of the rows.
+        first: the number of the first one in the group.
+        before: its number in the view.
+    """
+
+    batch: Any
+    group: RowGroup
+    first: int
+    before: int
 
 
 class Rows(NamedTuple):
@@ -440,6 +455,28 @@ class ViewFile:
                 raise self._damaged(error) from None
             before += first
 
+    def record_batches(self) -> Iterator[RecordRows]:
+        """Yield all columns of the rows in order."""
+        columns, before = frozenset(self.values), 0
+        for number in self._groups([*self._places, *self.values]):
+            group, first = RowGroup(self._stored, number, columns, self.name), 0
+            chunks = self._file.metadata.row_group(number)
+            rows = max(min(MANY, BYTES * chunks.num_rows // max(chunks.total_byte_size, 1)), 1)
+            try:
+                for batch in self._file.iter_batches(rows, row_groups=[number], use_threads=False):
+                    batch.column(KEY).validate(full=True)
+                    self._check_places(batch, before)
+                    yield RecordRows(batch, group, first, before)
+                    first += batch.num_rows
+                    before += batch.num_rows
+            except (self._arrow.ArrowException, UnicodeDecodeError) as error:
+                raise self._damaged(error) from None
+
+    def rows_of(self, record: RecordRows) -> Iterator[Rows]:
+        """Yield the rows of a record batch; their values are read again when they are asked for."""
+        for at in range(0, record.batch.num_rows, ROWS):
+            yield self._rows_of(record.batch.slice(at, ROWS), record.group, record.first + at, record.before + at)
+
     def table_rows(self) -> Iterator[tuple[TableRow, tuple[Any, ...]]]:
         """Yield each row as one of a table, with its place, which `ViewReader.sample` takes."""
         names = (KEY, *self.values)
@@ -453,25 +490,28 @@ class ViewFile:
                 yield TableRow(number, names, [rows.keys[at], *map(row.value, self.values)]), place
 
     def _rows_of(self, batch: Any, group: RowGroup, first: int, before: int) -> Rows:
-        columns: dict[str, Sequence[Any]] = {}
-        for name in self._places:
-            column = batch.column(name)
-            if name in REQUIRED and column.null_count:
-                row = before + column.is_null().to_pylist().index(True) + 1
-                raise TarkitError(f"{self.name}: {name} is null in row {row}")
-            columns[name] = _values(self._arrow, column, name)
+        self._check_places(batch, before)
+        columns = {name: _values(self._arrow, batch.column(name), name) for name in self._places}
         more = columns.get(MORE)
         fields = columns.get(FIELDS)
         return Rows(
             group,
             first,
-            columns[KEY],  # type: ignore[arg-type]
-            columns[SHARD],  # type: ignore[arg-type]
-            columns[START],  # type: ignore[arg-type]
-            columns[STOP],  # type: ignore[arg-type]
+            columns[KEY],
+            columns[SHARD],
+            columns[START],
+            columns[STOP],
             [self._more(ranges or ()) for ranges in more] if more and any(more) else None,
             list(fields) if fields and any(text is not None for text in fields) else None,
         )
+
+    def _check_places(self, batch: Any, before: int) -> None:
+        """Raise TarkitError for a null in a column that each row needs."""
+        for name in REQUIRED:
+            column = batch.column(name)
+            if column.null_count:
+                row = before + column.is_null().to_pylist().index(True) + 1
+                raise TarkitError(f"{self.name}: {name} is null in row {row}")
 
     def _more(self, ranges: Sequence[dict[str, Any]]) -> list[MoreRange]:
         found = [MoreRange(item["shard"], item["start"], item["stop"]) for item in ranges]
@@ -499,6 +539,15 @@ def shared_views(locations: Sequence[Location]) -> Iterator[None]:
         for location, file in opened.items():
             if _shared.get(location) is file:
                 del _shared[location]
+
+
+def common_columns(locations: Sequence[Location]) -> frozenset[str]:
+    """Return the columns with values of all views among inputs, and that of keys."""
+    columns: list[set[str]] = []
+    for location in filter(is_view, locations):
+        with suppress(NotView):
+            columns.append({KEY, *view_file(location).values})
+    return frozenset(set.intersection(*columns) if columns else ())
 
 
 def view_file(location: Location, take: bool = False) -> ViewFile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from operator import add, sub
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ from tarkit.streams.sink import Sink
 from tarkit.streams.source import FileSource, Source
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tables.parquet import PyarrowFile, SourceFile, load_pyarrow
+from tarkit.views.batch import RowBatch, renumbered
 
 if TYPE_CHECKING:
     from tarkit.pipeline.chain import Chain
@@ -56,8 +58,6 @@ class _Rows:
         self.names: dict[str, int] = {}  # of the archives, with their numbers in `shards`
         self.more: dict[int, list[dict[str, Any]]] = {}
         self.fields: dict[int, str] = {}
-        self.into = array("i")  # of the shards that the samples are for, their numbers in `names_into`
-        self.names_into: dict[str, int] = {}
         self.values: list[tuple[RowGroup | None, int]] = []  # of each row the group that has its values, and its number
         self.added: dict[int, Added] = {}  # cells of joined tables, by row
 
@@ -77,6 +77,15 @@ class _Rows:
             pair[0].append(here)
             pair[1].append(there)
         return members
+
+
+@dataclass(eq=False, repr=False)
+class _Piece:
+    """Rows [begin, end) of a batch of rows of a view."""
+
+    batch: RowBatch
+    begin: int
+    end: int
 
 
 class _Part:
@@ -148,6 +157,11 @@ class ViewWriter:
         self._rows = _Rows()
         self._tables = tables
         self._most = max(min(ROWS, *(CELLS // (table.row_size + 1) for table in tables)), 1) if tables else ROWS
+        self._plain_schema = arrow.schema([field for field in self._schema if not into or field.name != INTO])
+        self._into_numbers = array("i")  # of the shards that the rows are for, their numbers in `_into_names`
+        self._into_names: dict[str, int] = {}
+        self._waiting: list[Any] = []  # of the rows before these
+        self._held = 0  # rows that are not written yet
 
     @property
     def position(self) -> int:
@@ -162,19 +176,37 @@ class ViewWriter:
         """
         stop = batch.count if stop is None else stop
         while begin < stop:
-            end = min(begin + self._most - len(self._rows.keys), stop)
+            end = min(begin + self._most - self._held, stop)
             if self._into:
-                names = self._rows.names_into
-                self._rows.into.extend(repeat(names.setdefault(into, len(names)), end - begin))
-            if isinstance(batch, TarSample) or (isinstance(batch.source, JoinedSource) and batch.places is None):
+                names = self._into_names
+                self._into_numbers.extend(repeat(names.setdefault(into, len(names)), end - begin))
+            if isinstance(batch, RowBatch):
+                self._add_columns(batch, begin, end)
+            elif isinstance(batch, TarSample) or (isinstance(batch.source, JoinedSource) and batch.places is None):
                 for sample in islice(batch, begin, end):
                     sample.complete()
                     self._add_one(sample)
             else:
                 self._add_together(batch, begin, end)
+            self._held += end - begin
             begin = end
-            if len(self._rows.keys) >= self._most:
+            if self._held >= self._most:
                 self._flush()
+
+    def _add_columns(self, batch: RowBatch, begin: int, end: int) -> None:
+        """Add rows [begin, end) of a view, whose columns stay as they are."""
+        last = self._waiting[-1] if self._waiting and not self._rows.keys else None
+        if isinstance(last, _Piece) and last.batch is batch and last.end == begin:
+            last.end = end
+            return
+        self._end_rows()
+        self._waiting.append(_Piece(batch, begin, end))
+
+    def _end_rows(self) -> None:
+        """Make a table of the rows so far that are no columns yet."""
+        if self._rows.keys:
+            self._waiting.append(self._table(self._rows))
+            self._rows = _Rows()
 
     def _add_together(self, batch: SampleBatch, begin: int, end: int) -> None:
         """Add samples [begin, end) of a batch, each of which is one range of an archive."""
@@ -226,14 +258,52 @@ class ViewWriter:
         return names.setdefault(self._locator.name(source), len(names))
 
     def _flush(self) -> None:
-        table = self._table(self._rows) if self._rows.keys else self._schema.empty_table()
+        table = self._together()
         without = {name for name in self._without if table.column(name).null_count == len(table)}
         if not self._parts or without != self._without:
             self._without = without
             schema = self._arrow.schema([field for field in self._schema if field.name not in without])
             self._parts.append(_Part(schema, self._parquet, self._tmpdir))
         self._parts[-1].write(table)
-        self._rows = _Rows()
+
+    def _together(self) -> Any:
+        """Return all rows that are not written yet, as one table, and forget them."""
+        arrow = self._arrow
+        self._end_rows()
+        tables = [self._copied(each) if isinstance(each, _Piece) else each for each in self._waiting]
+        table = tables[0] if len(tables) == 1 else arrow.concat_tables(tables or [self._plain_schema.empty_table()])
+        if len(tables) > 1:
+            table = table.unify_dictionaries().combine_chunks()
+        if self._into:
+            at = self._schema.get_field_index(INTO)
+            table = table.add_column(at, self._schema.field(at), self._names_of(self._into_numbers, self._into_names))
+        self._waiting, self._held = [], 0
+        self._into_numbers, self._into_names = array("i"), {}
+        return table
+
+    def _copied(self, piece: _Piece) -> Any:
+        """Return rows of a view as a table."""
+        arrow = self._arrow
+        columns, sources = piece.batch.part(piece.begin, piece.end).columns, piece.batch.sources
+        count, names = len(columns.keys), dict[str, int]()
+
+        def number_of(number: int) -> int:
+            return names.setdefault(self._locator.name(sources[number]), len(names))
+
+        shards = renumbered(columns.shards, number_of)
+        made = {
+            KEY: columns.keys,
+            SHARD: arrow.DictionaryArray.from_arrays(shards, arrow.array(names, arrow.string())),
+            START: columns.starts,
+            STOP: columns.stops,
+        }
+        fields = list(self._plain_schema)
+        for field in fields:
+            if field.name in columns.values.schema.names:
+                made[field.name] = _as_type(arrow, columns.values.column(field.name), field.type)
+            elif field.name not in made:
+                made[field.name] = arrow.nulls(count, field.type)
+        return arrow.table([made[field.name] for field in fields], schema=self._plain_schema)
 
     def _table(self, rows: _Rows) -> Any:
         arrow, count = self._arrow, len(rows.keys)
@@ -246,10 +316,9 @@ class ViewWriter:
             ),
             self._sparse(rows.more, count, self._schema.field(MORE).type),
             self._sparse(rows.fields, count, arrow.string()),
-            *([self._names_of(rows.into, rows.names_into)] if self._into else []),
             *self._values_of(rows),
         ]
-        return arrow.table(columns, schema=self._schema)
+        return arrow.table(columns, schema=self._plain_schema)
 
     def _names_of(self, numbers: array[int], names: dict[str, int]) -> Any:
         arrow = self._arrow
@@ -312,7 +381,7 @@ class ViewWriter:
 
     def finish(self) -> None:
         """Complete the output: with one part its bytes, else the rows of all with the columns of the last one."""
-        if self._rows.keys or not self._parts:
+        if self._held or not self._parts:
             self._flush()
         for part in self._parts:
             part.close()
@@ -339,6 +408,13 @@ class ViewWriter:
     def __exit__(self, kind: object, *error: object) -> None:
         if kind is not None:
             self._sink.abort()
+
+
+def _as_type(arrow: Any, column: Any, kind: Any) -> Any:
+    """Return a column with another type; words of a dictionary are counted again where they are none."""
+    if arrow.types.is_dictionary(kind) and not arrow.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    return column.cast(kind)
 
 
 def _is_utf8(key: bytes) -> bool:

@@ -61,6 +61,8 @@ class Name:
         Raises:
             Problem: `missing-field`, `bad-field`, `sparse-entry`.
         """
+        if self.is_key:
+            return os.fsdecode(lookup.sample.key or b"")
         if lookup.row is not None and (column := self._in_row(lookup)) is not None:
             return lookup.parsed(self.field, column) if isinstance(column, bytes) else column
         raw = lookup.find(self.field)
@@ -68,6 +70,8 @@ class Name:
 
     def words(self, lookup: FieldLookup) -> Any:
         """Return the value, of a field its text, even if that is a number. Raises Problem as `value` does."""
+        if self.is_key:
+            return os.fsdecode(lookup.sample.key or b"")
         if lookup.row is not None and (column := self._in_row(lookup)) is not None:
             return lookup.as_text(self.field, column) if isinstance(column, bytes) else column
         raw = lookup.find(self.field)
@@ -91,7 +95,7 @@ class Name:
 
     def present(self, lookup: FieldLookup) -> bool:
         """Return whether the sample has a value of this name."""
-        if self._in_row(lookup) is not None:
+        if self.is_key or self._in_row(lookup) is not None:
             return True
         if lookup.find(self.field) is not None:
             return True

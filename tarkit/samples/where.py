@@ -6,6 +6,9 @@ of an array as `[0]` is, `size.jpg`. `null`, `true` and `false` are literals, as
 `has(jpg)` returns whether there is a value, `field('0 (x).mp3')` takes any field name. The check bounds the cost of an
 expression: its length and depth; no powers, no repeated text, no loops. The one exception is a regular expression of
 `match`, which can take any time.
+
+Beside each function of a sample there is one of many rows of a view at once (`tables.vectors`), made of the same
+functions of values: where it raises anything, each row is evaluated as a sample, which says what is wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tarkit.errors import Problem, Usage, show, spell, spell_open
 from tarkit.problems import Policy
@@ -23,6 +26,8 @@ from tarkit.samples.lookup import NO_TEXT, FieldLookup, is_unicode
 from tarkit.samples.sample import TarSample
 from tarkit.samples.values import Name, step_into
 from tarkit.sizes import plural
+from tarkit.tables import vectors
+from tarkit.tables.vectors import NUMBERS, TEXTS, TRUTHS, Columns, Vectorial
 
 # ---- Operators and functions allowed in expressions
 # Each raises TypeError or ValueError for invalid values, with a text that a message can end with.
@@ -167,6 +172,30 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int]] = {  # with the minimu
     "str": (str, 1, 1),
 }
 
+_ORDERS = {ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge}
+_EQUALITIES = {ast.Eq: operator.eq, ast.NotEq: operator.ne}
+_ARITHMETIC = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+NATIVES: vectors.Natives = {  # those of Python, where a check of the types would find nothing
+    **{
+        (OPERATORS[sign], kind): (native, TRUTHS)
+        for sign, native in {**_ORDERS, **_EQUALITIES}.items()
+        for kind in (NUMBERS, TEXTS)
+    },
+    **{(OPERATORS[sign], NUMBERS): (native, NUMBERS) for sign, native in _ARITHMETIC.items()},
+    **{(OPERATORS[sign], TRUTHS): (native, TRUTHS) for sign, native in _EQUALITIES.items()},
+    **{(operator.not_, kind): (operator.not_, TRUTHS) for kind in (NUMBERS, TEXTS, TRUTHS)},
+    (operator.neg, NUMBERS): (operator.neg, NUMBERS),
+    (operator.pos, NUMBERS): (operator.pos, NUMBERS),
+    (_length, TEXTS): (len, NUMBERS),
+}
+
 
 LITERALS = {"null": None, "true": True, "false": False}  # words of JSON, in addition to those of Python
 LONGEST, DEEPEST = 4096, 64  # characters, levels
@@ -183,8 +212,22 @@ Value = Callable[[FieldLookup], Any]
 """The value of a part of an expression for a sample."""
 
 
+class Term(NamedTuple):
+    """A part of an expression: its value for one sample, which is the reference, and for many rows of a view."""
+
+    one: Value
+    many: Vectorial
+
+
+FAILURES = (KeyError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, re.error)
+"""What a part of an expression raises for values that it is not made for."""
+
+
 class Where:
     """An expression; a call with a sample returns whether the sample is selected.
+
+    Attributes:
+        names: the names in it whose values it needs.
 
     Raises:
         Usage: the expression is invalid.
@@ -194,8 +237,9 @@ class Where:
         self.text = text = text.strip()
         self.source = _with_steps(text)
         self.needs_entries = False
+        self.names: set[str] = set()
         self._tree = _parse(self.source).body
-        self._value = self._compiled(self._tree)
+        self._value, self._values = self._compiled(self._tree)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Where) and self.text == other.text
@@ -225,6 +269,13 @@ class Where:
                 policy.apply(self._problem(lookup, "bad-field", self._tree, "values are nested too deeply")) == "keep"
             )
 
+    def flags(self, columns: Columns) -> list[bool] | None:
+        """Return which rows of a view are selected, by columns with all values; None if one may be a problem."""
+        try:
+            return list(map(bool, self._values(columns).values))
+        except FAILURES:
+            return None
+
     def _hint(self, problem: Problem) -> str:
         """Return the hint for a field that is missing; a name that is compared with may be meant as text."""
         for node in ast.walk(self._tree):
@@ -234,8 +285,8 @@ class Where:
         skip = spell_open("skip", "missing-field")
         return f"has.NAME and ... tests for it first; {skip} leaves such samples out"
 
-    def _compiled(self, node: ast.AST) -> Value:
-        """Check a node and those below it; return the function that computes its value."""
+    def _compiled(self, node: ast.AST) -> Term:
+        """Check a node and those below it; return the functions that compute its value."""
         if not isinstance(node, _ALLOWED):
             raise self._refused(node, f"{type(node).__name__} is not allowed")
         if isinstance(node, (ast.Attribute, ast.Subscript)):
@@ -244,7 +295,7 @@ class Where:
             case ast.Constant():
                 if not isinstance(value := node.value, (str, int, float, bool, type(None))):
                     raise self._refused(node, "invalid literal")
-                return lambda lookup: value
+                return _literal(value)
             case ast.Name() | ast.Attribute():
                 return self._dotted(node)
             case ast.Call():
@@ -260,22 +311,28 @@ class Where:
                 return self._applied(node, self._operator(node.op), left, node.right)
             case ast.IfExp():
                 test, body, other = map(self._compiled, (node.test, node.body, node.orelse))
-                return lambda lookup: body(lookup) if test(lookup) else other(lookup)
+                many = vectors.conditional(test.many, body.many, other.many)
+                return Term(lambda lookup: body.one(lookup) if test.one(lookup) else other.one(lookup), many)
             case ast.Subscript():
                 return self._applied(node, _element, node.value, node.slice)
             case ast.Slice():
-                parts = [part and self._compiled(part) for part in (node.lower, node.upper, node.step)]
-                return lambda lookup: slice(*(part and part(lookup) for part in parts))
+                return self._of_terms(slice, [node.lower, node.upper, node.step])
             case ast.Set():
                 return self._applied(node, lambda *values: set(values), *node.elts)
             case ast.Tuple() | ast.List():
-                items, kind = list(map(self._compiled, node.elts)), tuple if isinstance(node, ast.Tuple) else list
-                return lambda lookup: kind(item(lookup) for item in items)
+                return self._of_terms(_tuple if isinstance(node, ast.Tuple) else _list, node.elts)
         raise AssertionError(node)
 
-    def _applied(self, node: ast.AST, function: Callable[..., Any], *operands: ast.AST | Value) -> Value:
-        """Return a function that applies another to operands; errors of Python become problems of the sample."""
-        values = [self._compiled(operand) if isinstance(operand, ast.AST) else operand for operand in operands]
+    def _of_terms(self, function: Callable[..., Any], nodes: Sequence[ast.AST | None]) -> Term:
+        """Return the part that a function makes of others; one that is not there is None."""
+        terms = [_literal(None) if node is None else self._compiled(node) for node in nodes]
+        many = vectors.applied(function, [term.many for term in terms], {})
+        return Term(lambda lookup: function(*(term.one(lookup) for term in terms)), many)
+
+    def _applied(self, node: ast.AST, function: Callable[..., Any], *operands: ast.AST | Term) -> Term:
+        """Return the part that applies a function to operands; errors of Python become problems of the sample."""
+        terms = [self._compiled(operand) if isinstance(operand, ast.AST) else operand for operand in operands]
+        values = [term.one for term in terms]
 
         def value_of(lookup: FieldLookup) -> Any:
             several = [value(lookup) for value in values]
@@ -289,14 +346,14 @@ class Where:
                 raise self._problem(lookup, "bad-field", node, NO_TEXT)
             return value
 
-        return value_of
+        return Term(value_of, vectors.applied(function, [term.many for term in terms], NATIVES))
 
     def _operator(self, sign: ast.AST) -> Callable[..., Any]:
         if not isinstance(sign, _ALLOWED):
             raise self._refused(sign, f"{type(sign).__name__} is not allowed")
         return OPERATORS[type(sign)]
 
-    def _comparison(self, node: ast.Compare) -> Value:
+    def _comparison(self, node: ast.Compare) -> Term:
         for sign, other in zip(node.ops, node.comparators, strict=True):
             if isinstance(sign, (ast.Is, ast.IsNot)) and not isinstance(_constant(other), (bool, type(None))):
                 raise self._refused(node, "'is' takes only None, True or False, use == instead,")
@@ -307,9 +364,13 @@ class Where:
             self._applied(node, sign, left, right)
             for sign, left, right in zip(signs, operands, operands[1:], strict=False)
         ]
+        if len(pairs) == 1 and (items := _items(node.comparators[0])) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+            negated = isinstance(node.ops[0], ast.NotIn)
+            many = vectors.member(operands[0].many, items, negated, pairs[0].many)
+            pairs[0] = pairs[0]._replace(many=many)
         return pairs[0] if len(pairs) == 1 else _either(False, pairs)
 
-    def _dotted(self, node: ast.Name | ast.Attribute) -> Value:
+    def _dotted(self, node: ast.Name | ast.Attribute) -> Term:
         text = _dots(node)
         if text is None:
             assert isinstance(node, ast.Attribute)
@@ -317,14 +378,19 @@ class Where:
                 raise self._refused(node, f"invalid attribute '.{node.attr}'")
             return self._applied(node, _element, node.value, ast.Constant(node.attr))
         if text in LITERALS:
-            return lambda lookup: LITERALS[text]
+            return _literal(LITERALS[text])
         self._check_name(node, text)
         if text.startswith("has."):
-            return self._name(text[4:]).present
+            return self._present(self._name(text[4:]))
         if text in FUNCTIONS:
             hint = "has.NAME" if text == "has" else f"{text}(...)"
             raise self._refused(node, f"{text} is a function, use {hint}; a field of this name is field('{text}'),")
-        return self._name(text).value
+        name = self._name(text)
+        return Term(name.value, vectors.named(text))
+
+    def _present(self, name: Name) -> Term:
+        """Return the part that says whether there is a value: in columns with all values there is."""
+        return Term(name.present, vectors.constant(True))
 
     def _check_has(self, node: ast.AST) -> None:
         """Raise Usage for brackets behind has.NAME, which is true or false."""
@@ -337,6 +403,7 @@ class Where:
 
     def _name(self, text: str, exact: bool = False) -> Name:
         name = Name(text, exact=exact)
+        self.names.add("\0" if exact and text == "__key__" else text)  # a field of this name is no column
         self.needs_entries = self.needs_entries or name.needs_entries
         return name
 
@@ -344,7 +411,7 @@ class Where:
         if not text or (text != "__key__" and any(part.startswith("__") for part in text.split("."))):
             raise self._refused(node, f"invalid field name {show(text)}")
 
-    def _call(self, node: ast.Call) -> Value:
+    def _call(self, node: ast.Call) -> Term:
         name = node.func.id if isinstance(node.func, ast.Name) else None
         if name not in FUNCTIONS:
             names = ", ".join(sorted(FUNCTIONS))
@@ -365,7 +432,9 @@ class Where:
             if text is not None:
                 self._check_name(argument, text)
                 field = self._name(text, exact=name == "field")
-                return {"has": field.present, "field": field.value, "str": field.words}[name]
+                if name == "has":
+                    return self._present(field)
+                return Term(field.value if name == "field" else field.words, vectors.named(text))
             if name != "str":
                 raise self._refused(node, f"{name} takes a name, such as {name}('seg.png'),")
         return self._applied(node, function, *node.args)
@@ -380,8 +449,14 @@ class Where:
         return Problem(name, sample.source.name, sample.start, detail)
 
 
-def _either(wanted: bool, values: Sequence[Value]) -> Value:
-    """Return the function for `or` (True) or `and` (False): the first value that is `wanted`, else the last one."""
+def _literal(value: Any) -> Term:
+    """Return the part with one value; text that is not Unicode is no value of many rows, since it may be a problem."""
+    return Term(lambda lookup: value, vectors.constant(value) if is_unicode(value) else vectors.failing)
+
+
+def _either(wanted: bool, terms: Sequence[Term]) -> Term:
+    """Return the part for `or` (True) or `and` (False): the first value that is `wanted`, else the last one."""
+    values = [term.one for term in terms]
 
     def value_of(lookup: FieldLookup) -> Any:
         for value in values:
@@ -389,7 +464,26 @@ def _either(wanted: bool, values: Sequence[Value]) -> Value:
                 break
         return result
 
-    return value_of
+    return Term(value_of, vectors.either(wanted, [term.many for term in terms]))
+
+
+def _tuple(*values: Any) -> tuple[Any, ...]:
+    return values
+
+
+def _list(*values: Any) -> list[Any]:
+    return list(values)
+
+
+def _items(node: ast.AST) -> list[Any]:
+    """Return the items of a list of literals; none for other expressions."""
+    if not isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+        return []
+    return (
+        [item.value for item in node.elts if isinstance(item, ast.Constant)]
+        if all(isinstance(item, ast.Constant) and is_unicode(item.value) for item in node.elts)
+        else []
+    )
 
 
 def _element(value: Any, step: Any) -> Any:

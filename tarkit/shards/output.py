@@ -111,6 +111,7 @@ class ShardsOutput(ShardsPlan):
         self.refuse_inputs(data.locations)
         contents = self.view is None
         listed = not contents and self.assign is None and self.limits.rule == "tar"
+        listed = listed and not any(step.permutes for step in data.steps)  # which find the keys that come again
         batches, flow = data.batches(
             run,
             contents=contents,

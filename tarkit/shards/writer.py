@@ -280,7 +280,7 @@ class _Series:
         """Write samples to the current shard and the next ones; return how many are left when all shards are full."""
         if self._copying is not None:
             self.settle(wait=False)
-        begin, stop = 0, len(batch.keys)
+        begin, stop = 0, batch.count
         contents: Sequence[int] = ()
         if self._content:
             contents = (0,) if isinstance(batch, TarSample) else list(accumulate(sample.content for sample in batch))

@@ -21,7 +21,7 @@ from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.sizes import plural
 from tarkit.sorting.keys import Disorder, OrderFile, SortKey, SortType, check_order
 from tarkit.sorting.memory import MEMORY, default_memory, in_place
-from tarkit.sorting.shuffle import random_keys
+from tarkit.sorting.shuffle import RandomKeys, random_keys
 from tarkit.sorting.sorter import Rank, Ranks, Sorter
 from tarkit.streams.location import Location
 
@@ -61,8 +61,28 @@ class Order(Step):
             inputs.field = self.key.wanted
 
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
-        """Return the samples in order."""
-        return self.sorter(batches, flow).batches()
+        """Return the samples in order; rows of views that were not read are shuffled as columns."""
+        if self.random is None or not flow.inputs.unread:
+            return self.sorter(batches, flow).batches()
+        from tarkit.sorting.rows import RowShuffle  # not loaded for most runs
+
+        keys = RandomKeys(self.random.seed, self.random.epoch, self.random.start)
+        rows = RowShuffle(keys.take, self._memory, flow.inputs.tmpdir)
+        sorter = Sorter(
+            rows.others(flow.run.watch_input("reading", batches, total_size(flow.inputs.locations))),
+            lambda sample, ordinal: keys.take(1),
+            self._memory,
+            tmpdir=flow.inputs.tmpdir,
+            note=flow.run.note,
+            contents=flow.inputs.contents,
+            one_by_one=True,
+        )
+        flow.at_end += (sorter.unchanged, lambda: self._report(flow.run, sorter, flow.inputs.locations, rows.count))
+        return rows.merged(sorter)
+
+    @property
+    def _memory(self) -> int:
+        return default_memory() if self.memory is None else self.memory
 
     def sorter(self, batches: Iterator[SampleBatch], flow: Flow) -> Sorter:
         """Return the sorter of the samples of a run."""
@@ -79,7 +99,7 @@ class Order(Step):
         sorter = Sorter(
             run.watch_input("reading", batches, total_size(flow.inputs.locations)),
             rank,
-            default_memory() if self.memory is None else self.memory,
+            self._memory,
             ranks,
             tmpdir=flow.inputs.tmpdir,
             note=run.note,
@@ -94,8 +114,8 @@ class Order(Step):
         flow.at_end += (sorter.unchanged, lambda: self._report(run, sorter, flow.inputs.locations))
         return sorter
 
-    def _report(self, run: Run, sorter: Sorter, inputs: Sequence[Location]) -> None:
-        taken, joined, left_out, out = sorter.taken, sorter.joined, sorter.left_out, sorter.yielded
+    def _report(self, run: Run, sorter: Sorter, inputs: Sequence[Location], rows: int = 0) -> None:
+        taken, joined, left_out, out = sorter.taken + rows, sorter.joined, sorter.left_out, sorter.yielded + rows
         run.dropped += left_out
         run.facts["order"] = {"in": taken, "gathered": joined, "left_out": left_out, "out": out}
         run.note(

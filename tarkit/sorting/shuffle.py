@@ -19,11 +19,40 @@ def random_keys(seed: int, epoch: int = 0, start: int = 0) -> Iterator[bytes]:
     Key `i` is the bytes from 16 * (i % 1024) on of SHAKE-128 (FIPS 202) of the ASCII text
     `tarkit shuffle SEED EPOCH BLOCK`, the numbers in decimal, BLOCK being i // 1024.
     """
-    from hashlib import shake_128
-
     block, first = divmod(start, _BATCH)
     while True:
-        digest = shake_128(b"tarkit shuffle %d %d %d" % (seed, epoch, block)).digest(KEY * _BATCH)
+        digest = _digest(seed, epoch, block)
         for place in range(KEY * first, KEY * _BATCH, KEY):
             yield digest[place : place + KEY]
         block, first = block + 1, 0
+
+
+class RandomKeys:
+    """The keys of `random_keys`, taken together, or one by one."""
+
+    def __init__(self, seed: int, epoch: int = 0, start: int = 0) -> None:
+        self._seed, self._epoch = seed, epoch
+        self._block, first = divmod(start, _BATCH)
+        self._keys, self._at = b"", 0
+        self.take(first)
+
+    def take(self, count: int) -> bytes:
+        """Return the next keys, one after the other."""
+        stop = self._at + KEY * count
+        if stop > len(self._keys):
+            parts = [self._keys[self._at :]]
+            size = len(parts[0])
+            while size < KEY * count:
+                parts.append(_digest(self._seed, self._epoch, self._block))
+                size += KEY * _BATCH
+                self._block += 1
+            self._keys, self._at, stop = b"".join(parts), 0, KEY * count
+        keys = self._keys[self._at : stop]
+        self._at = stop
+        return keys
+
+
+def _digest(seed: int, epoch: int, block: int) -> bytes:
+    from hashlib import shake_128
+
+    return shake_128(b"tarkit shuffle %d %d %d" % (seed, epoch, block)).digest(KEY * _BATCH)

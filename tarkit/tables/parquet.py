@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tarkit.bytereader import SeekableFile
-from tarkit.errors import TarkitError, load_library
+from tarkit.errors import TarkitError, load_library, show
 from tarkit.streams.source import Source
 from tarkit.threads import mark_native_threads
 
@@ -22,6 +22,20 @@ def load_pyarrow(purpose: str) -> tuple[Any, Any]:
     pyarrow = load_library("pyarrow", purpose, "pyarrow", "parquet")
     mark_native_threads()
     return pyarrow, load_library("pyarrow.parquet", purpose, "pyarrow", "parquet")
+
+
+def load_compute() -> Any:
+    """Return pyarrow.compute, where pyarrow is loaded."""
+    return load_library("pyarrow.compute", "a view", "pyarrow", "parquet")
+
+
+@contextmanager
+def value_errors(name: str, column: str) -> Iterator[None]:
+    """Raise TarkitError for values of a column that are none of tarkit, and for text that is not UTF-8."""
+    try:
+        yield
+    except (ValueError, OverflowError) as error:
+        raise TarkitError(f"{name}: the column {show(column)} has no values for tarkit: {error}") from None
 
 
 @contextmanager

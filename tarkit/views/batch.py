@@ -1,0 +1,296 @@
+"""Samples of rows of a view that were not read: batches in columns of Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from itertools import pairwise
+from typing import Any, NamedTuple, overload
+
+from tarkit.samples.sample import ABSENT, SampleBatch, TarSample
+from tarkit.streams.ranges import JoinedSource
+from tarkit.streams.source import Source
+from tarkit.tables.parquet import load_compute, load_pyarrow, plain_values, value_errors
+from tarkit.tables.vectors import buffer_numbers, integers
+from tarkit.tar import block
+
+
+class RowColumns(NamedTuple):
+    """The columns of some rows, as arrays of Arrow.
+
+    Attributes:
+        keys: text, the keys of the samples.
+        shards: int32, the numbers of the archives in `RowBatch.sources`.
+        starts, stops: int64, where the samples are in them.
+        values: a record batch of the columns with values.
+        numbers: int64, the numbers of the rows in their view, from 0.
+    """
+
+    keys: Any
+    shards: Any
+    starts: Any
+    stops: Any
+    values: Any
+    numbers: Any
+
+    def each(self, change: Callable[[Any], Any]) -> RowColumns:
+        """Return the columns that a function makes of these."""
+        return RowColumns(*map(change, self))
+
+
+Look = Callable[["RowBatch", int], TarSample | None]
+"""Returns the sample of a row of a batch, read and checked; None if the policy leaves it out."""
+
+
+class RowBatch(SampleBatch):
+    """Samples of rows of a view, each one range of an archive, which no step has looked at."""
+
+    __slots__ = ("_keys", "_places", "_source", "_stops", "_values", "columns", "look", "name", "sources")
+
+    def __init__(self, name: str, columns: RowColumns, sources: Sequence[Source], look: Look) -> None:
+        """Make a batch.
+
+        Args:
+            name: the view.
+            columns: at least one row; keys of neighbours differ.
+            sources: the archives.
+            look: reads the sample of a row.
+        """
+        self.name, self.columns, self.sources, self.look = name, columns, sources, look
+        self.start, self.contents, self.plain, self._entries_of = 0, (), False, None
+        self._keys: list[bytes] | None = None
+        self._stops: Any = None
+        self._places: list[tuple[Source, int]] | None = None
+        self._source: Source | None = None
+        self._values = BatchValues(columns.values, name)
+
+    @property
+    def count(self) -> int:
+        """The number of samples."""
+        return len(self.columns.keys)
+
+    @property
+    def first_key(self) -> bytes:
+        """The key of the first sample."""
+        return self.key_of(0)
+
+    @property
+    def key(self) -> bytes:  # type: ignore[override]
+        """The key of the last sample."""
+        return self.key_of(self.count - 1)
+
+    def key_of(self, number: int) -> bytes:
+        """Return the key of a sample."""
+        return self.columns.keys[number].as_py().encode() if self._keys is None else self._keys[number]
+
+    def number(self, number: int) -> int:
+        """Return the number of the row of a sample in its view, from 0."""
+        return int(self.columns.numbers[number].as_py())
+
+    def place(self, number: int) -> tuple[Source, int]:
+        """Return the archive of a sample and its offset there."""
+        return self.sources[self.columns.shards[number].as_py()], self.columns.starts[number].as_py()
+
+    def misplaced(self) -> list[int]:
+        """Return the samples whose range cannot be: it is empty, not of whole blocks, or ends behind its archive."""
+        arrow, compute, columns = load_pyarrow("a view")[0], load_compute(), self.columns
+        sizes = arrow.array([source.size or 0 for source in self.sources], arrow.int64())
+        starts, stops = columns.starts, columns.stops
+        odd = compute.bit_wise_and(compute.bit_wise_or(starts, stops), block.BLOCK - 1)
+        tests = [
+            compute.not_equal(odd, 0),
+            compute.less(starts, 0),
+            compute.less_equal(stops, starts),
+            compute.greater(stops, sizes.take(columns.shards)),
+        ]
+        return list(compute.indices_nonzero(reduce(compute.or_, tests)).to_pylist())
+
+    @property
+    def keys(self) -> list[bytes]:  # type: ignore[override]
+        """The keys."""
+        if self._keys is None:
+            self._keys = key_list(self.columns.keys)
+        return self._keys
+
+    @property
+    def stops(self) -> Sequence[int]:  # type: ignore[override]
+        """Where each sample ends, if one comes after the other."""
+        if self._stops is None:
+            compute = load_compute()
+            sizes = compute.subtract(self.columns.stops, self.columns.starts)
+            self._stops = integers(compute.cumulative_sum(sizes))
+        return self._stops  # type: ignore[no-any-return]
+
+    @property
+    def stop(self) -> int:  # type: ignore[override]
+        """The bytes of all samples."""
+        return self.stops[-1]
+
+    @property
+    def places(self) -> list[tuple[Source, int]]:  # type: ignore[override]
+        """The archive of each sample, and its offset there."""
+        if self._places is None:
+            sources = map(self.sources.__getitem__, self.columns.shards.to_pylist())
+            self._places = list(zip(sources, integers(self.columns.starts), strict=True))
+        return self._places
+
+    @property
+    def source(self) -> Source:  # type: ignore[override]
+        """The samples, one after the other."""
+        if self._source is None:
+            ends = integers(self.columns.stops)
+            ranges = [(source, start, stop) for (source, start), stop in zip(self.places, ends, strict=True)]
+            self._source = JoinedSource(self.name, 0, ranges)
+        return self._source
+
+    @property
+    def rows(self) -> Sequence[BatchRow] | None:  # type: ignore[override]
+        """The rows; None without values."""
+        return BatchRows(self._values, range(self.count)) if self._values.columns else None
+
+    def head(self, count: int) -> RowBatch:
+        """Return the first samples, at least one."""
+        return self.part(0, count)
+
+    def part(self, begin: int, stop: int) -> RowBatch:
+        """Return samples [begin, stop)."""
+        if begin == 0 and stop == self.count:
+            return self
+        return self._with(self.columns.each(lambda column: column.slice(begin, stop - begin)))
+
+    def chosen(self, flags: Any) -> RowBatch | None:
+        """Return the samples whose flag, in an array of Arrow, is true; None without one."""
+        count = flags.true_count
+        if count == self.count:
+            return self
+        return self._with(self.columns.each(lambda column: column.filter(flags))) if count else None
+
+    def _with(self, columns: RowColumns) -> RowBatch:
+        return RowBatch(self.name, columns, self.sources, self.look)
+
+    def apart(self) -> Iterator[RowBatch]:
+        """Yield the samples in batches in which keys of neighbours differ."""
+        keys, count, begin = self.columns.keys, self.count, 0
+        if count > 1:
+            compute = load_compute()
+            equal = compute.equal(keys.slice(1), keys.slice(0, count - 1))
+            for number in compute.indices_nonzero(equal).to_pylist():
+                yield self.part(begin, number + 1)
+                begin = number + 1
+        yield self.part(begin, count)
+
+    def column(self, name: str) -> Any:
+        """Return the keys, or a column with values, as an array of Arrow."""
+        array = self.columns.keys if name == "__key__" else self.columns.values.column(name)
+        is_null = (
+            getattr(array, "dictionary", None) is not None and array.dictionary.null_count
+        )  # and no null of the array
+        return array.dictionary_decode() if is_null else array
+
+    def samples(self) -> Iterator[TarSample]:
+        """Yield the samples one by one, with rows, whose values can be asked for; their archives are not read."""
+        for number, sample in enumerate(super().__iter__()):
+            sample.row = BatchRow(self._values, number)
+            yield sample
+
+    def sample(self, number: int) -> TarSample | None:
+        """Return the sample of a row, read and checked; None if the policy leaves it out."""
+        sample = self.look(self, number)
+        if sample is not None:
+            sample.row = BatchRow(self._values, number)
+        return sample
+
+
+class BatchValues:
+    """The values of some rows: a record batch.
+
+    Attributes:
+        name: the view, for messages.
+        columns: the names of the columns.
+    """
+
+    def __init__(self, record: Any, name: str) -> None:
+        self.name = name
+        self.columns = frozenset(record.schema.names)
+        self._record = record
+
+    def value(self, column: str, row: int) -> Any:
+        """Return the value of a column in a row, as Python has it; ABSENT if there is no such column."""
+        if column not in self.columns:
+            return ABSENT
+        with value_errors(self.name, column):
+            return plain_values(self._record.column(column).slice(row, 1))[0]
+
+    def column(self, column: str) -> Any:
+        """Return a column as a chunked array of Arrow."""
+        arrow, _ = load_pyarrow("a view")
+        return arrow.chunked_array([self._record.column(column)])
+
+
+class BatchRow(NamedTuple):
+    """A row of a batch, and its number there."""
+
+    group: BatchValues
+    number: int
+
+    @property
+    def has_values(self) -> bool:
+        """Whether there are columns with values."""
+        return bool(self.group.columns)
+
+    @property
+    def stored(self) -> BatchRow:
+        """The row itself, which has the values of a view."""
+        return self
+
+    added = None
+
+    def value(self, column: str) -> Any:
+        """Return the value of a column; ABSENT if there is no such column."""
+        return self.group.value(column, self.number)
+
+    def after(self, count: int) -> BatchRow:
+        """Return the row that comes `count` rows later."""
+        return BatchRow(self.group, self.number + count)
+
+
+class BatchRows(Sequence[BatchRow]):
+    """Rows of a batch, each made when it is asked for."""
+
+    def __init__(self, group: BatchValues, numbers: range) -> None:
+        self._group, self._numbers = group, numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, number: int) -> BatchRow: ...
+    @overload
+    def __getitem__(self, number: slice) -> BatchRows: ...
+    def __getitem__(self, number: int | slice) -> BatchRow | BatchRows:
+        numbers = self._numbers[number]
+        return BatchRows(self._group, numbers) if isinstance(numbers, range) else BatchRow(self._group, numbers)
+
+
+def mask_of(flags: Sequence[int]) -> Any:
+    """Return flags, 0 or 1 each, as an array of Arrow with true and false."""
+    arrow, _ = load_pyarrow("a view")
+    data = arrow.py_buffer(bytes(flags))
+    return arrow.Array.from_buffers(arrow.uint8(), len(flags), [None, data]).cast(arrow.bool_())
+
+
+def renumbered(numbers: Any, number_of: Callable[[int], int]) -> Any:
+    """Return numbers of an array of Arrow, each replaced by that which a function gives, as int32."""
+    arrow, compute = load_pyarrow("a view")[0], load_compute()
+    used = numbers.unique()
+    return arrow.array(map(number_of, used.to_pylist()), arrow.int32()).take(compute.index_in(numbers, used))
+
+
+def key_list(array: Any) -> list[bytes]:
+    """Return keys as bytes, of an array of text: of its buffers, in a fifth of the time of `to_pylist`."""
+    text = array.cast("large_binary")
+    _, offsets, data = text.buffers()
+    ends = buffer_numbers(offsets, text.offset, len(text) + 1).tolist()
+    held = b"" if data is None else bytes(memoryview(data)[ends[0] : ends[-1]])
+    first = ends[0]
+    return [held[low - first : high - first] for low, high in pairwise(ends)]

@@ -1,0 +1,118 @@
+"""Choose rows of views by their keys and columns; samples of other inputs pass by, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+from tarkit.problems import Policy
+from tarkit.samples.sample import SampleBatch, TarSample
+from tarkit.samples.select import Select
+from tarkit.samples.where import Where
+from tarkit.tables.parquet import load_compute
+from tarkit.tables.vectors import Columns, vector_of
+from tarkit.views.batch import RowBatch, mask_of
+
+COUNTED = ("int64", "int32", "string")  # types of columns of which each value is evaluated once,
+FEW = 4  # if it comes as often as this
+
+
+class _Item(TarSample):
+    """A sample of a batch of rows, of which the key is known."""
+
+    __slots__ = ("batch", "number")
+
+    def __init__(self, key: bytes, batch: RowBatch, number: int) -> None:
+        self.key, self.batch, self.number = key, batch, number
+
+
+def choose_rows(select: Select, batches: Iterator[SampleBatch], policy: Policy) -> Iterator[SampleBatch]:
+    """Return the samples that `select` chooses: rows together, by their keys and columns, others one by one."""
+    first = Select(match=select.match, keys=select.keys, exclude_keys=select.exclude_keys)
+    last = replace(select, match=None, keys=None, exclude_keys=None, where=None)
+    if not first.all:
+        batches = _by_key(first, batches, policy)
+    if select.where is not None:
+        batches = _by_columns(select.where, batches, policy)
+    return batches if last.all else _by_key(last, batches, policy)
+
+
+def _by_key(select: Select, batches: Iterator[SampleBatch], policy: Policy) -> Iterator[SampleBatch]:
+    """Yield the samples that are chosen without a look at their values."""
+
+    def items() -> Iterator[TarSample]:
+        for batch in batches:
+            if isinstance(batch, RowBatch):
+                yield from (_Item(key, batch, number) for number, key in enumerate(batch.keys))
+            else:
+                yield from batch
+
+    batch: RowBatch | None = None
+    flags = bytearray()
+    for item in select(items(), policy):
+        if batch is not None and (not isinstance(item, _Item) or item.batch is not batch):
+            yield from _apart(batch, mask_of(flags))
+            batch = None
+        if not isinstance(item, _Item):
+            yield item
+            continue
+        if batch is None:
+            batch, flags = item.batch, bytearray(item.batch.count)
+        flags[item.number] = 1
+    if batch is not None:
+        yield from _apart(batch, mask_of(flags))
+
+
+def _by_columns(where: Where, batches: Iterator[SampleBatch], policy: Policy) -> Iterator[SampleBatch]:
+    """Yield the samples that an expression selects, whose names are columns of all views."""
+    for batch in batches:
+        if isinstance(batch, RowBatch):
+            yield from _apart(batch, _flags(where, batch, policy))
+        else:
+            yield from (sample for sample in batch if sample.key is not None and where(sample, policy))
+
+
+def _flags(where: Where, batch: RowBatch, policy: Policy) -> Any:
+    """Return which rows are selected, as an array of Arrow: by columns, but where one of these is null by the archive.
+
+    `Where` evaluates what the columns have for all rows at once, or else for one after the other, as its problems are.
+    """
+    columns = {name: batch.column(name) for name in where.names}
+    incomplete = [column for column in columns.values() if column.null_count]
+    if not incomplete:
+        flags = _together(where, columns, batch.count)
+        return mask_of([where(sample, policy) for sample in batch.samples()]) if flags is None else flags
+    compute = load_compute()
+    valid = reduce(compute.and_, (column.is_valid() for column in incomplete))
+    together = _together(where, {name: each.filter(valid) for name, each in columns.items()}, valid.true_count)
+    known = None if together is None else iter(together.to_pylist())
+    result = []
+    for number, (sample, has_all) in enumerate(zip(batch.samples(), valid.to_pylist(), strict=True)):
+        if has_all:
+            result.append(where(sample, policy) if known is None else next(known))
+        else:
+            read = batch.sample(number)
+            result.append(read is not None and where(read, policy))
+    return mask_of(result)
+
+
+def _together(where: Where, columns: Mapping[str, Any], count: int) -> Any | None:
+    """Return the flags of rows with all values; None if one may be a problem."""
+    if len(columns) == 1:
+        [column] = columns.values()
+        if str(column.type) in COUNTED:
+            encoded = column.dictionary_encode()
+            if len(encoded.dictionary) <= count // FEW:
+                flags = where.flags(Columns(len(encoded.dictionary), lambda name: vector_of(encoded.dictionary)))
+                return None if flags is None else mask_of(flags).take(encoded.indices)
+    flags = where.flags(Columns(count, lambda name: vector_of(columns[name])))
+    return None if flags is None else mask_of(flags)
+
+
+def _apart(batch: RowBatch, flags: Any) -> Iterator[SampleBatch]:
+    """Yield the samples whose flag is true, in batches in which keys of neighbours differ."""
+    chosen = batch.chosen(flags)
+    if chosen is not None:
+        yield from (chosen,) if chosen is batch else chosen.apart()
