@@ -243,7 +243,10 @@ class BatchRow(NamedTuple):
         """The row itself, which has the values of a view."""
         return self
 
-    added = None
+    @property
+    def added(self) -> None:
+        """None: a row of a view has no columns of a joined table."""
+        return None
 
     def value(self, column: str) -> Any:
         """Return the value of a column; ABSENT if there is no such column."""
