@@ -419,9 +419,6 @@ def test_only_the_user_can_read_and_write(server: HttpServer, configure: Configu
     assert {path.stat().st_mode & 0o777 for path in (here / "cache" / "tarkit").iterdir()} == {0o600}
 
 
-# ---- Directories that fail
-
-
 # ---- Several processes
 
 
