@@ -66,8 +66,17 @@ def test_spelling_of_a_size_does_not_matter(number: int, unit: str) -> None:
 ENDLESS = None
 TEMPLATES: list[tuple[str, str, int | None]] = [
     # text, first names, count
-    # the templates of ishard, a to i, are in tests/commands/test_shard_examples.py; this is one of j
-    ("p-@-1", "p-@-1-000000.tar", ENDLESS),
+    # the templates of ishard
+    ("prefix-{0000..4096..8}-suffix", "prefix-0000-suffix prefix-0008-suffix prefix-0016-suffix", 513),  # a
+    ("prefix-%06d-suffix", "prefix-000000-suffix prefix-000001-suffix", ENDLESS),  # b
+    ("p-@00001-gap-@100-s", "p-00000-gap-000-s p-00000-gap-001-s p-00000-gap-002-s", 202),  # c
+    ("p-{0000..50..8}-s", "p-00-s p-08-s p-16-s p-24-s p-32-s p-40-s p-48-s", 7),  # d
+    ("p-{0010..0013..2}-gap-{1..2}-s", "p-0010-gap-1-s p-0010-gap-2-s p-0012-gap-1-s p-0012-gap-2-s", 4),  # e
+    ("p-{0010..0013..2}-gap-{1..2..3}-s", "p-0010-gap-1-s p-0012-gap-1-s", 2),  # f
+    ("%00d", "0 1 2", ENDLESS),  # h
+    # i and one of j; unlike ishard, a name without a range is completed
+    ("plain", "plain-000000.tar plain-000001.tar", ENDLESS),  # i
+    ("p-@-1", "p-@-1-000000.tar", ENDLESS),  # j
     # TPL-3: the shorter end determines the padding; TPL-10: braceexpand would write 08..100 as 008
     ("{08..100}", "08 09 10", 93),
     ("{9..011}", "9 10 11", 3),
@@ -100,6 +109,7 @@ TEMPLATES: list[tuple[str, str, int | None]] = [
     ("file:s-{0..3}-%d", "s-0-%d s-1-%d s-2-%d s-3-%d", 4),
     ("file:s-{0..1}-@1", "s-0-@1 s-1-@1", 2),
     ("file:s-%d-@1", "s-0-@1 s-1-@1", ENDLESS),
+    ("file:{1..02}}", "1} 2}", 2),  # g
     ("file:{x}{-%d", "{x}{-0", ENDLESS),
     ("file:@00001{.tar", "00000{.tar 00001{.tar", 2),
     ("s3://b%20c/x-{0..1}.tar", "s3://b%20c/x-0.tar s3://b%20c/x-1.tar", 2),

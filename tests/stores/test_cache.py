@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -417,6 +418,28 @@ def test_only_the_user_can_read_and_write(server: HttpServer, configure: Configu
         os.umask(before)
     assert (here / "cache" / "tarkit").stat().st_mode & 0o022 == 0
     assert {path.stat().st_mode & 0o777 for path in (here / "cache" / "tarkit").iterdir()} == {0o600}
+
+
+def test_a_disk_that_becomes_full(
+    server: HttpServer, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    configure(tmp_path, lines=lines)
+    assert content(server.serve("/a", DATA)) == DATA
+    write = os.pwrite
+
+    def full(fd: int, data: bytes, at: int) -> int:
+        if at >= MB:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data[: MB - at], at)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    urls = [server.serve(f"/{name}", DATA) for name in "bc"]
+    assert [content(url) for url in urls] == [None, None]
+    monkeypatch.setattr(os, "pwrite", write)
+    assert lines == [f"cache {tmp_path}: No space left on device: objects are read without it"]
+    assert files(tmp_path) == ["a"]
+    assert content(server.url + "/a") == DATA  # what is there is used
 
 
 # ---- Several processes

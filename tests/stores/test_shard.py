@@ -221,6 +221,15 @@ def test_a_thousand_objects(bucket: Bucket) -> None:
     assert [hashlib.sha256(bucket.get(f"out/x-{number}.tar")).hexdigest() for number in range(5)] == expected
 
 
+def test_a_server_that_stays_busy(bucket: Bucket) -> None:
+    grow(bucket, {"a.x": b"1", "b.x": b"2"})
+    bucket.server.fault = lambda request: "503" if request.what in ("get", "list") else None
+    failed = tarkit_run("shard", bucket.url, "-o", "s-%d.tar", "--net-retries", "1", exit=1).stderr
+    assert "503" in failed
+    assert "s3cret" not in failed
+    assert shards("s") == []
+
+
 def test_times_and_modes(bucket: Bucket) -> None:
     """Of an object only the time of its modification is known, and used with --mtime source."""
     grow(bucket, {"a.x": b"1"})
