@@ -1,4 +1,4 @@
-"""The table of problems, and the decisions of a policy."""
+"""The table of problems, and the errors; tests/commands/test_cat_problems.py has the decisions of a policy."""
 
 from __future__ import annotations
 
@@ -46,30 +46,6 @@ def test_the_table(name: str) -> None:
 
 
 @each_row("name", PROBLEMS)
-def test_allow(name: str) -> None:
-    """Allowed problems are kept and counted; a warning is printed for errors, except joined-sample."""
-    error = PROBLEMS[name].default == "error" and name != "joined-sample"
-    for allowed in ([name], ["all"], [f"{name}, duplicate-entry"], [name, "truncated"]):
-        said: list[str] = []
-        policy = Policy(allow=allowed, warn=said.append)
-        assert policy.apply(problem(name)) == "keep"
-        assert policy.counts == {name: 1}
-        assert not policy.dropped
-        assert said == ([f"a.tar: at 512: what [{name}]"] if error else [])
-
-
-@each_row("name", PROBLEMS)
-def test_skip(name: str) -> None:
-    """Skipped problems are dropped, counted and printed."""
-    for skipped in ([name], ["all"]):
-        said: list[str] = []
-        policy = Policy(skip=skipped, warn=said.append)
-        assert policy.apply(problem(name)) == "drop"
-        assert (policy.counts, policy.dropped) == ({name: 1}, {name: 1})
-        assert said == [f"a.tar: at 512: what [{name}]"]
-
-
-@each_row("name", PROBLEMS)
 def test_default(name: str) -> None:
     """An error is raised with its repair as the hint; a warning is printed and kept, a note is kept."""
     said: list[str] = []
@@ -91,16 +67,6 @@ def test_a_hint_of_its_own_stays() -> None:
         Policy().apply(Problem("truncated", "a.tar", None, "what", "do this"))
     assert error.value.hint == "do this"
     assert str(error.value) == "a.tar: what [truncated]"
-
-
-def test_maxerr() -> None:
-    """Up to --maxerr errors are skipped; warnings do not count."""
-    policy = Policy(maxerr=2)
-    assert policy.apply(problem("unsafe-name")) == "keep"
-    assert [policy.apply(problem("truncated")), policy.apply(problem("bad-header"))] == ["drop", "drop"]
-    with pytest.raises(Problem, match="duplicate-entry"):
-        policy.apply(problem("duplicate-entry"))
-    assert policy.dropped == {"truncated": 1, "bad-header": 1}
 
 
 def test_names_and_defaults_stay() -> None:
