@@ -83,8 +83,8 @@ LAYERS = [
     "media",
     "decoding",
     "tar",
-    "messages",
     "tables",
+    "messages",
     "zip",
     "samples",
     "views",
@@ -248,6 +248,8 @@ EDGE = {
     "braceexpand": lambda name: name == "tarkit.streams.braces",
     "subprocess": lambda name: name == "tarkit.streams.command",
     "tempfile": lambda name: name == "tarkit.streams.tempfile",
+    "google": lambda name: name == "tarkit.messages.tfrecord",
+    "google_crc32c": lambda name: name == "tarkit.messages.tfrecord",
     "yaml": lambda name: name in ("tarkit.mixing.spec", "tarkit.export.writer"),
     "pyarrow": lambda name: name == "tarkit.tables.parquet",
     "urllib3": lambda name: name in ("tarkit.stores.http", "tarkit.stores.hub", "tarkit.stores.ais"),
@@ -284,7 +286,7 @@ def test_libraries_have_one_place(name: str) -> None:
 LAZY = """
     zstandard lz4 isal tqdm rich PIL filetype imagesize numpy pyarrow duckdb yaml subprocess multiprocessing
     sqlite3 zipfile msgpack cbor2 soundfile simplejpeg torch distributed dask
-    cloudpickle
+    cloudpickle google google_crc32c
 """
 
 

@@ -190,8 +190,8 @@ FROM = option(
     aliases=FORMAT_ALIASES,
     default=None,
     metavar="FORMAT",
-    help="Read tar, cbors or msgpack.  [default: detected]",
-    more="By suffix (.cbors, .mp, compressed too), else by the first bytes.",
+    help="Format of INPUT.  [default: detected]",
+    more="tar, cbors, msgpack or tfrecord; by suffix (.cbors, .mp, .tfrecord, compressed too), else by first bytes.",
     detail=True,
 )
 
@@ -233,8 +233,9 @@ TO = option(
     aliases=FORMAT_ALIASES,
     default=None,
     metavar="FORMAT",
-    help="Write tar, cbors or msgpack.  [default: by suffix]",
-    more="cbors and msgpack are sequences of maps, one for each sample; their suffixes are .cbors and .mp.",
+    help="Format of OUT.  [default: by suffix]",
+    more="tar, cbors, msgpack or tfrecord. cbors and msgpack are sequences of maps, one for each sample, tfrecord of "
+    "Examples; their suffixes are .cbors, .mp and .tfrecord.",
 )
 OUT, COMPRESS = declare(shared.OUT, "output"), declare(shared.COMPRESS, "compress")
 FSYNC = declare(shared.FSYNC, "fsync")

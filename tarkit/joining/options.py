@@ -9,7 +9,7 @@ from tarkit.errors import Usage, spell
 from tarkit.joining.spec import JoinSpec, OnDuplicate
 from tarkit.options import Options, row
 from tarkit.pipeline.rows import parse_set
-from tarkit.streams.location import Location, TableWords, is_view
+from tarkit.streams.location import Location, TableWords, has_columns, is_view
 
 if TYPE_CHECKING:
     from tarkit.pipeline.chain import Chain
@@ -116,9 +116,10 @@ class TableInputOptions(Options):
         words = "" if joins is not None and joins.spec is not None else self.words or ""
         if not words and self.key is None:
             return list(inputs)
-        if not any(map(is_view, inputs)):
+        if not any(map(has_columns, inputs)):
             others = f", and there is no {spell('join')}" if words and joins is not None else ""
-            raise Usage(f"{spell('set') if words else spell('key')} is for Parquet tables, and no input is one{others}")
+            option = spell("set") if words else spell("key")
+            raise Usage(f"{option} is for tables (.parquet, .tfrecord), and no input is one{others}")
         return [each._replace(table=TableWords(words, self.key)) for each in inputs]
 
     def with_fields(self, data: Joinable, joins: JoinOptions | None = None) -> Joinable:

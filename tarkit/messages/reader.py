@@ -10,8 +10,11 @@ from collections.abc import Iterator
 
 from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem, show
-from tarkit.messages.maps import EncodeValue, IncompleteMap, MalformedMap, Split, load_encoding, map_to_entries
+from tarkit.messages.encodings import load_encoding
+from tarkit.messages.maps import EncodeValue, IncompleteMap, MalformedMap, Split, map_to_entries
 from tarkit.streams.codecs import CUT, MESSAGES
+from tarkit.tables.map_fields import MapFields
+from tarkit.tables.recipe import MalformedRow
 from tarkit.tar.generated import GeneratedArchive
 
 
@@ -22,6 +25,7 @@ class MapArchive(GeneratedArchive):
         name: the name of the input, for messages.
         split: finds key and field in the name of an entry.
         encode_value: makes bytes of values that are none.
+        fields: which fields values are; None: a map is a sample as it is.
 
     Attributes:
         count: the number of samples so far.
@@ -30,9 +34,10 @@ class MapArchive(GeneratedArchive):
 
     whole = ""
 
-    def __init__(self, name: str, split: Split, encode_value: EncodeValue) -> None:
+    def __init__(self, name: str, split: Split, encode_value: EncodeValue, fields: MapFields | None = None) -> None:
         super().__init__(name)
         self.count = 0
+        self._fields = fields
         self._split = split
         self._encode_value = encode_value
 
@@ -52,14 +57,23 @@ class MapArchive(GeneratedArchive):
                 if item is None:
                     yield b""
                     continue
-                key, archive = map_to_entries(item[0], self._split, self._encode_value)
+                sample = item[0] if self._fields is None else self._chosen(self._fields, item[0])
+                key, archive = map_to_entries(sample, self._split, self._encode_value)
                 if key == last:
                     raise MalformedMap(f"the key {show(key)} is that of the sample before it as well")
                 self.count, last = self.count + 1, key
                 yield archive
+            if self._fields is not None:
+                self._fields.check()
         except MalformedMap as error:
             message = f"sample {self.count + 1}{self.whole} cannot be read: {error}"
+            raise Problem("bad-data", self.name, error.position, message, error.hint) from None
+        except MalformedRow as error:
+            message = f"sample {self.count + 1}{self.whole} cannot be read: {error}"
             raise Problem("bad-data", self.name, None, message, error.hint) from None
+
+    def _chosen(self, fields: MapFields, item: object) -> object:
+        return fields.sample(item, self.count) if isinstance(item, dict) else item
 
 
 class MessageReader(MapArchive):
@@ -68,8 +82,16 @@ class MessageReader(MapArchive):
     Raises MissingLibrary: the library of the format is not installed.
     """
 
-    def __init__(self, reader: ByteReader, name: str, form: str, split: Split, encode_value: EncodeValue) -> None:
-        super().__init__(name, split, encode_value)
+    def __init__(
+        self,
+        reader: ByteReader,
+        name: str,
+        form: str,
+        split: Split,
+        encode_value: EncodeValue,
+        fields: MapFields | None = None,
+    ) -> None:
+        super().__init__(name, split, encode_value, fields)
         self.reader = reader
         self._title = MESSAGES[form].title
         self.whole = f" of {self._title}"
@@ -84,6 +106,6 @@ class MessageReader(MapArchive):
         try:
             for item in self._unpack(self.reader.read):
                 yield (item,)
-        except IncompleteMap:
+        except IncompleteMap as error:
             message = f"{self._title} ends inside sample {self.count + 1}"
-            raise Problem("truncated", self.name, None, message, CUT) from None
+            raise Problem("truncated", self.name, error.position, message, CUT) from None

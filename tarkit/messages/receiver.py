@@ -11,7 +11,8 @@ from time import monotonic
 from typing import TypeGuard
 
 from tarkit.errors import Problem, show
-from tarkit.messages.maps import EncodeValue, MalformedMap, Split, load_encoding, unpack_frame
+from tarkit.messages.encodings import load_encoding, unpack_frame
+from tarkit.messages.maps import EncodeValue, MalformedMap, Split
 from tarkit.messages.reader import MapArchive
 from tarkit.messages.sockets import END, Link, SocketAddress, Sockets
 from tarkit.sizes import plural

@@ -17,7 +17,7 @@ from functools import partial
 from time import monotonic
 
 from tarkit.errors import TarkitError
-from tarkit.messages.maps import load_encoding
+from tarkit.messages.encodings import load_encoding
 from tarkit.messages.sockets import END, PAUSE, TURN, SocketAddress, Sockets
 from tarkit.streams.sink import WriteOnlySink
 

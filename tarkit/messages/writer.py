@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tarkit.errors import Unsupported, show
-from tarkit.messages.maps import KEY, LARGEST, Split, load_encoding, text_or_bytes
+from tarkit.messages.encodings import load_encoding
+from tarkit.messages.maps import KEY, LARGEST, Split, text_or_bytes
 from tarkit.streams.codecs import MESSAGES
 from tarkit.streams.sink import Sink
 from tarkit.tar import block as blocks

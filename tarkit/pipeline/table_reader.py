@@ -9,7 +9,7 @@ from tarkit.pipeline.entries import NewEntries, new_entry, sample_batches
 from tarkit.samples.dataset import open_source
 from tarkit.samples.sample import SampleBatch
 from tarkit.samples.validate import NameChecks
-from tarkit.streams.location import Location
+from tarkit.streams.location import Location, numbered_keys
 from tarkit.streams.source import WindowSource
 from tarkit.tables.assignments import parse_assignments
 from tarkit.tables.columnar import FETCH, READ, ColumnarTable
@@ -44,8 +44,7 @@ class ParquetInput:
         self.dropped = 0
         self._source = open_table(location)
         words, key = location.table or ("", None)
-        stem = location.text.rpartition("/")[2].partition(".")[0].replace("{", "{{").replace("}", "}}")
-        numbered = f"{stem}/{{index:09d}}"
+        numbered = numbered_keys(location)
         size = FETCH if location.kind == "url" else READ
         self._table = ColumnarTable(SourceFile(self._source), self.name, parse_assignments(words), key, numbered, size)
 

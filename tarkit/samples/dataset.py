@@ -32,7 +32,7 @@ from tarkit.streams.codecs.registry import DECODED, LZMA, ZIP
 from tarkit.streams.command import CommandReader
 from tarkit.streams.fileobjects import reader_of
 from tarkit.streams.files import Descriptor, File, allow_files
-from tarkit.streams.location import Location, is_view, refuse_views
+from tarkit.streams.location import Location, is_view, numbered_keys, refuse_views
 from tarkit.streams.ranges import CopiedStream, HeldRange, spooled
 from tarkit.streams.readers import DescriptorReader, FileReader, Prepended
 from tarkit.streams.source import FileSource, Source, StreamSource, WindowSource
@@ -223,11 +223,11 @@ def _stream(
 
         reader = ZipReader(reader, name, tmpdir, file)
     elif codec in MESSAGES:
-        reader = _messages(reader, name, codec)
+        reader = _messages(reader, location, codec)
     elif codec is not None:
         reader = decoder(codec, reader, name, None if file is None else lambda: FileReader(file))
         if (form := location.format or message_format_by_suffix(name)) in MESSAGES:
-            reader = _messages(reader, name, form)
+            reader = _messages(reader, location, form)
     return _stream_source(reader, name, ahead, tmpdir, codec)
 
 
@@ -252,12 +252,18 @@ def _open_socket(location: Location, ahead: bool, tmpdir: str | None) -> StreamS
     return _stream_source(reader, location.name, ahead, tmpdir, "msgpack")
 
 
-def _messages(reader: ByteReader, name: str, form: str) -> ByteReader:
+def _messages(reader: ByteReader, location: Location, form: str) -> ByteReader:
     """Return a reader of the archive with the samples of a sequence of messages."""
     from tarkit.messages.reader import MessageReader
     from tarkit.samples.encoder import encode_value
 
-    return MessageReader(reader, name, form, split_name, encode_value)
+    fields = None
+    if MESSAGES[form].has_columns or location.table is not None:
+        from tarkit.tables.map_fields import MapFields
+
+        words, key = location.table or ("", None)
+        fields = MapFields(words, key, numbered_keys(location))
+    return MessageReader(reader, location.name, form, split_name, encode_value, fields)
 
 
 def _codec(head: bytes, location: Location) -> str | None:

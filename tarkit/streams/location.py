@@ -32,7 +32,15 @@ from tarkit.redaction import hide_secrets
 from tarkit.sizes import plural
 from tarkit.stores import connect, rewrite, schemes
 from tarkit.streams.braces import expand_braces, expand_command
-from tarkit.streams.codecs.registry import CODECS, FOREIGN, LZMA, MESSAGE_SUFFIXES, ZIP
+from tarkit.streams.codecs.registry import (
+    CODECS,
+    FOREIGN,
+    LZMA,
+    MESSAGE_SUFFIXES,
+    MESSAGES,
+    ZIP,
+    message_format_by_suffix,
+)
 from tarkit.streams.text import file_label, open_file_or_stdin, parse_file
 
 if TYPE_CHECKING:
@@ -193,6 +201,26 @@ def is_view(location: Location) -> bool:
     return (name.partition("?")[0] if name.startswith("http") else name).endswith(".parquet")  # a URL may be signed
 
 
+def has_columns(location: Location) -> bool:
+    """Return whether the name of an input says that it is a table: a view, or a file of records with named values."""
+    form = location.format or message_format_by_suffix(location.text)
+    numbered = (
+        form is None and re.search(r"-[0-9]{5}-of-[0-9]{5}$", location.text) is not None
+    )  # as TensorFlow names it
+    return is_view(location) or numbered or (form in MESSAGES and MESSAGES[form].has_columns)
+
+
+def numbered_keys(location: Location) -> str:
+    """Return the template of keys of a table without keys: the name of its file, without suffixes, and the row."""
+    if location.kind not in ("path", "url"):
+        return "{index:09d}"
+    name = location.text.rpartition("/")[2]
+    if form := message_format_by_suffix(name):
+        name = re.sub("|".join(map(re.escape, MESSAGES[form].suffixes)), "", name, count=1, flags=re.IGNORECASE)
+    stem = name.partition(".")[0].replace("{", "{{").replace("}", "}}")
+    return f"{stem}/{{index:09d}}"
+
+
 def refuse_views(locations: Iterable[Location], what: str) -> None:
     """Raise Unsupported if an input is a view, where `what` reads archives alone."""
     for location in locations:
@@ -336,7 +364,7 @@ def _urls(url: str, options: StoreOptions | None) -> list[Location]:
 
     names = listing.in_child(url, partial(listing.all_matching, url, options))
     if url.endswith("/"):
-        names = [name for name in names if name.lower().endswith(_INPUT_SUFFIXES)]
+        names = list(filter(_is_archive, names))
         nothing, hint = "no archives in this directory", f"'{url}**/*.tar' also searches subdirectories"
     else:
         nothing, hint = "matches no archive", "'**/*.tar' also searches subdirectories"
@@ -429,13 +457,16 @@ def _look(path: str) -> _State:
         return "missing" if error.errno == errno.ENAMETOOLONG else "file"
 
 
+def _is_archive(name: str) -> bool:
+    """Return whether the name of a file in a directory is that of an archive."""
+    return name.lower().endswith(_INPUT_SUFFIXES) or message_format_by_suffix(name) is not None
+
+
 def _archives(directory: str) -> list[Location]:
     """Return the archives in a directory, by suffix, in natural order; hidden files are unfinished outputs."""
     with os.scandir(directory) as entries:
         names = [
-            entry.name
-            for entry in entries
-            if entry.name.lower().endswith(_INPUT_SUFFIXES) and entry.name[0] != "." and not entry.is_dir()
+            entry.name for entry in entries if _is_archive(entry.name) and entry.name[0] != "." and not entry.is_dir()
         ]
     return [_path(os.path.join(directory, name)) for name in sorted(names, key=natural_key)]
 

@@ -130,7 +130,7 @@ class ColumnarTable:
             raise Usage(f"{self.name}: a column of sources: {show(sources[0])}", hint)
         media = [name for name in names if _is_media(types, self._schema.field(name).type)]
         may_be = [] if media else [name for name in names if _is_bytes(types, self._schema.field(name).type)]
-        unnamed = [name for name in media or may_be if not _is_format(name)]
+        unnamed = [name for name in media or may_be if not is_format(name)]
         classes = [name for name in names if features.get(name) == "ClassLabel"]
         columns = []
         for name in names:
@@ -189,7 +189,7 @@ class ColumnarTable:
                         fields.append((field, cell))
                 for column, cells in columns:
                     if (cell := cells[row]) is not None:
-                        fields.append((_field(column, key + b".", cell, bare), cell))
+                        fields.append((field_of(column, key + b".", cell, bare), cell))
                 if not fields:
                     raise MalformedRow("all columns are null, and a sample has a field")
                 entry_columns((KEY, *(field for field, _ in fields)))
@@ -289,14 +289,14 @@ def _is_bytes(types: Any, kind: Any) -> bool:
     )
 
 
-def _is_format(name: str) -> bool:
+def is_format(name: str) -> bool:
     """Return whether a name ends in that of a format of pictures or sounds."""
     kind = _coder.kind(name)
     last = name.lower().rpartition(".")[2]
     return kind is not None and kind.name in _MEDIA and last not in _VAGUE and not is_compressed(name)
 
 
-def _field(column: FieldColumn, start: bytes, cell: ContentCell, bare: dict[str, bool]) -> str:
+def field_of(column: FieldColumn, start: bytes, cell: ContentCell, bare: dict[str, bool]) -> str:
     """Return the field of a cell of a sample whose names begin with `start`."""
     rest = cell.path.removeprefix(start).decode() if cell.path.startswith(start) else ""
     if rest and "/" not in rest:
@@ -304,9 +304,9 @@ def _field(column: FieldColumn, start: bytes, cell: ContentCell, bare: dict[str,
     if column.field:
         return column.field
     suffix = cell.path.decode().rpartition(".")[2].lower()
-    if not _is_format(suffix):
+    if not is_format(suffix):
         suffix = kind_of(cell.content[:HEAD], b"", len(cell.content))
-        if column.may_be_bytes and not bare.setdefault(column.column, _is_format(suffix)):
+        if column.may_be_bytes and not bare.setdefault(column.column, is_format(suffix)):
             return column.column
         if suffix in _NO_FORMATS:
             return column.column

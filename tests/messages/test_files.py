@@ -23,7 +23,7 @@ import tarkit
 from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem, TarkitError, Usage
 from tarkit.media.coding_gzip import compress
-from tarkit.messages import maps
+from tarkit.messages import encodings
 from tarkit.messages.reader import MessageReader
 from tarkit.samples.encoder import encode_value
 from tarkit.samples.sample import split_name
@@ -325,7 +325,7 @@ def test_bombs(form: str, data: bytes, here: Any) -> None:
 @each_row("form", FORMS)
 def test_limit(form: str, here: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sample larger than the limit is refused, by readers and writers."""
-    monkeypatch.setattr(maps, "LARGEST", 3 << 20)
+    monkeypatch.setattr(encodings, "LARGEST", 3 << 20)
     monkeypatch.setattr("tarkit.messages.writer.LARGEST", 3 << 20)
     monkeypatch.setattr("tarkit.messages.writer.MessageSink.large", 3 << 20)
     large = bytes(5 << 20)

@@ -9,10 +9,12 @@ A format that is only recognised, so that the error names a command that decodes
 from __future__ import annotations
 
 import os
+import re
 from typing import NamedTuple
 
 from tarkit.errors import Unsupported, Usage, spell
 from tarkit.sizes import parse_count
+from tarkit.streams.codecs.tfrecord import record_length
 
 
 class Codec(NamedTuple):
@@ -95,6 +97,7 @@ class MessageFormat(NamedTuple):
         magic: a regular expression for the first bytes of a map whose first name is `__key__`.
         title: the kind of file, for messages.
         library: the package that is needed.
+        has_columns: whether other programs write values under names of their own, which `--set` makes fields of.
     """
 
     name: str
@@ -102,6 +105,7 @@ class MessageFormat(NamedTuple):
     magic: bytes
     title: str
     library: str
+    has_columns: bool = False
 
 
 # RFC 8949, 3.1 and 3.4.6 (maps, text, the tag of self-described data); the MessagePack specification (map, fixstr)
@@ -122,6 +126,8 @@ MESSAGES: dict[str, MessageFormat] = {
             "a sequence of MessagePack maps",
             "msgpack",
         ),
+        # `record_length` detects it; TensorFlow writes names such as x.tfrecord-00000-of-00010
+        MessageFormat("tfrecord", (".tfrecord", ".tfrecords"), b"(?!)", "a TFRecord file", "protobuf", True),
     )
 }
 
@@ -191,16 +197,18 @@ def message_format(head: bytes, path: str) -> str | None:
     Check for a tar header first.
     """
     by_suffix = message_format_by_suffix(path)
+    if by_suffix is None and head[5:8] == bytes(3) and record_length(head) is not None:
+        return "tfrecord"
     if by_suffix is not None or b"__key__" not in head:
         return by_suffix
-    import re
-
     return next((form.name for form in MESSAGES.values() if re.match(form.magic, head)), None)
 
 
 def message_format_by_suffix(path: str) -> str | None:
     """Return the name of the format of messages for the suffix of `path` (in any case), perhaps compressed, or None."""
     lower = path.lower()
+    if "-of-" in lower:
+        lower = re.sub(r"-[0-9]+-of-[0-9]+$", "", lower)
     return next((name for suffix, name in MESSAGE_SUFFIXES.items() if lower.endswith(suffix)), None)
 
 
