@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from tarkit.errors import Usage, show
 
@@ -65,6 +66,11 @@ def size_words(size: float) -> str:
     value, unit = scaled(size)
     digits = 0 if unit == "B" or value >= 99.95 else 2 if value < 9.995 else 1
     return f"{value:.{digits}f} {unit}"
+
+
+def and_more(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are: `a.tar and 3 more`; empty without any."""
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else "".join(names)
 
 
 def plural(count: int, one: str, many: str = "") -> str:

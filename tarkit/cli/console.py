@@ -17,7 +17,7 @@ from tarkit.errors import Usage, show
 from tarkit.pipeline.output import written_path
 from tarkit.pipeline.run import Run
 from tarkit.redaction import hide_secrets
-from tarkit.sizes import plural
+from tarkit.sizes import and_more, plural
 from tarkit.streams import terminal
 from tarkit.streams.copy import is_pipe
 from tarkit.streams.sink import Sink, open_sink
@@ -103,9 +103,7 @@ class ConsoleRun(Run):
         """Remove old shards that were not replaced, for --force, and print their names."""
         super().remove_others(paths, options)
         if paths:
-            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-            names = paths if self.verbose else [f"{paths[0]}{more}"]
-            for name in names:
+            for name in paths if self.verbose else [and_more(paths)]:
                 self.tell(f"{name}: removed: --force leaves no other shards of this name")
 
     @property

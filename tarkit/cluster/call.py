@@ -14,6 +14,7 @@ from tarkit.pipeline.chain import Archives, Chain
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import Step
 from tarkit.problems import Policy
+from tarkit.sizes import and_more
 from tarkit.streams.location import Location
 
 Item = TypeVar("Item")
@@ -58,4 +59,4 @@ def call_task(function: Work[Item, Result], context: TaskContext, item: Item, po
 
 def describe(locations: Sequence[Location]) -> str:
     """Return the names of inputs, for the representation of a task in messages: without secrets."""
-    return locations[0].name + (f" and {len(locations) - 1} more" if len(locations) > 1 else "") if locations else ""
+    return and_more([location.name for location in locations])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import click
 
@@ -20,7 +20,7 @@ from tarkit.cli.cluster import on_cluster
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.map import MappedCommand
 from tarkit.errors import Usage
-from tarkit.sizes import plural
+from tarkit.sizes import and_more, plural
 from tarkit.stores import schemes
 from tarkit.streams.location import Location, expand_inputs
 
@@ -119,7 +119,7 @@ def check(
         others = shared.in_format(expand_inputs(other_words, missing=True), source_format)
     run.refuse([*locations, *(others or [])], chosen.rejects, chosen.output)
     form: Form = "json" if chosen.json else "names" if chosen.list_bad else "text"
-    names = _name_of(words or files_from or ("stdin",)), _name_of(other_words)
+    names = and_more(words or files_from or ("stdin",)), and_more(other_words)
     with on_cluster(run):
         checked = ShardsCheck(run, locations, chosen, others, names)
         printer = Printer(run, form, chosen.strict, null)
@@ -143,10 +143,6 @@ def check(
         run.finish()
     if not passed:
         click.get_current_context().exit(1)
-
-
-def _name_of(words: Sequence[str]) -> str:
-    return f"{words[0]} and {len(words) - 1} more" if len(words) > 1 else "".join(words)
 
 
 def _locations(
@@ -215,7 +211,7 @@ def _print_comparison(run: ConsoleRun, checked: ShardsCheck, compared: SampleSet
 def _no_verdict(checked: ShardsCheck) -> str:
     """Return why two sets cannot be compared; empty where they can."""
     if unread := [shard.shard for shard in checked.report.shards if not shard.readable]:
-        return f"no verdict: {_name_of(unread)} could not be read"
+        return f"no verdict: {and_more(unread)} could not be read"
     return "no verdict: some shards are damaged" if checked.report.same is None else ""
 
 

@@ -23,7 +23,7 @@ from tarkit.pipeline.run import Run
 from tarkit.problems import Policy
 from tarkit.samples.names import near_field
 from tarkit.samples.sample import TarSample, singly
-from tarkit.sizes import plural
+from tarkit.sizes import and_more, plural
 from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
@@ -132,8 +132,7 @@ class Stats:
         """Return the report as one page of HTML, which needs nothing else."""
         from tarkit.display.html import report_page
 
-        names = [shard.name for shard in self._shards] or ["no shards"]
-        title = names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+        title = and_more([shard.name for shard in self._shards]) or "no shards"
         scope = "selected" if self._selected else "all"
         return report_page(title, f"Statistics of {scope} samples", self.sections())
 
@@ -385,8 +384,7 @@ def write_gallery(
         samples = first_samples(data, run, count, directory=output.directory, all_keys=all_keys)
         for sample, label in with_classes(samples, by, run):
             gallery.add(describe_sample(sample, gallery.take), label)
-        first, *rest = (location.name for location in data.locations)
-        title = first + (f" and {len(rest)} more" if rest else "")
+        title = and_more([location.name for location in data.locations])
         scope = f"The first {run.samples} of the" if run.samples == count else "All"
         sink.write(gallery.page(title, f"{scope} {'selected ' if data.selected else ''}samples"))
     return gallery.left_out

@@ -32,6 +32,7 @@ from functools import partial
 from typing import Any
 
 from tarkit.errors import TarkitError, Usage, load_library, show, unreadable
+from tarkit.sizes import and_more
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, unique_keys
 
@@ -312,8 +313,7 @@ def _dataset(node: SpecNode, mapping: Any, top: dict[str, Any], warn: Callable[[
 
 
 def _common(node: SpecNode, mapping: dict[str, Any], words: list[str], weight: float | None) -> SourceSpec:
-    more = f" and {len(words) - 1} more" if len(words) > 1 else ""
-    spec = SourceSpec(node.read(mapping, "name", words[0] + more), words, weight)
+    spec = SourceSpec(node.read(mapping, "name", and_more(words)), words, weight)
     for key in ("weight", "probability"):
         if key in mapping:
             setattr(spec, key, node.number(mapping, key))

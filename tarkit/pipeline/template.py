@@ -22,7 +22,7 @@ from math import prod
 from typing import Literal, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.sizes import plural
+from tarkit.sizes import and_more, plural
 from tarkit.stores.schemes import is_listed, is_socket, public_name, scheme_of
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import ARCHIVE_SUFFIXES
@@ -172,8 +172,7 @@ def existing_among(names: Sequence[str], options: StoreOptions | None = None) ->
 def refuse_existing(paths: Sequence[str], hint: str, reason: str = "there are shards of this name") -> None:
     """Raise TarkitError when there are such files; `hint` names the options that keep or replace them."""
     if paths:
-        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        raise TarkitError(f"{paths[0]}{more}: {reason}", hint)
+        raise TarkitError(f"{and_more(paths)}: {reason}", hint)
 
 
 def parse_template(text: str, hint: str | None = AS_IT_IS) -> ShardTemplate:

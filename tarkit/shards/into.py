@@ -11,6 +11,7 @@ from tarkit.pipeline.steps import Flow, Step
 from tarkit.pipeline.template import ShardTemplate, existing_among
 from tarkit.pipeline.view_rows import view_file
 from tarkit.samples.sample import SampleBatch, TarSample
+from tarkit.sizes import and_more
 from tarkit.sorting.memory import default_memory
 from tarkit.sorting.sorter import Sorter
 from tarkit.stores.schemes import scheme_of
@@ -75,10 +76,9 @@ def read_names(views: Iterable[Location], column: str, directory: str) -> ShardN
         for name in found:
             if (other := files.setdefault(os.path.normpath(name), name)) != name:
                 raise Usage(f"{show(other)} and {show(name)} in {column} are names of one file")
-        missing = {os.path.dirname(name) for name in names if not os.path.isdir(os.path.dirname(name) or ".")}
+        missing = sorted({os.path.dirname(name) for name in names if not os.path.isdir(os.path.dirname(name) or ".")})
         if missing:
-            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-            raise TarkitError(f"{min(missing)}{more}: no such directory", f"mkdir -p {' '.join(sorted(missing)[:9])}")
+            raise TarkitError(f"{and_more(missing)}: no such directory", f"mkdir -p {' '.join(missing[:9])}")
     return ShardNames(names, together, directory)
 
 

@@ -11,7 +11,7 @@ from tarkit.errors import TarkitError
 from tarkit.pipeline.template import ShardTemplate
 from tarkit.samples.sample import TarSample
 from tarkit.shards.rows import SeriesOptions
-from tarkit.sizes import plural, size_words
+from tarkit.sizes import and_more, plural, size_words
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.files import allow_files
 
@@ -74,8 +74,7 @@ def check_series(run: Run, output: Output, series: Sequence[SeriesSpec], inputs:
     directories = dict.fromkeys(spec.template.directory for spec in series) if output.location.kind == "path" else {}
     missing = [directory.rstrip("/") for directory in directories if directory and not os.path.isdir(directory)]
     if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise TarkitError(f"{missing[0]}{more}: no such directory", f"mkdir -p {' '.join(missing[:9])}")
+        raise TarkitError(f"{and_more(missing)}: no such directory", f"mkdir -p {' '.join(missing[:9])}")
     most = allow_files(OPEN_EACH * len(series) + inputs)
     if most < len(series):
         message = f"{option}: {plural(len(series), 'shard')} at once, but the system allows {most} to be open"

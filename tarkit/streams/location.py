@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from tarkit.errors import MissingFile, TarkitError, Unsupported, Usage, show, unreadable
 from tarkit.redaction import hide_secrets
-from tarkit.sizes import plural
+from tarkit.sizes import and_more, plural
 from tarkit.stores import connect, rewrite, schemes
 from tarkit.streams.braces import expand_braces, expand_command
 from tarkit.streams.codecs.registry import (
@@ -388,7 +388,7 @@ def _numbered(word: str, others: bool = True) -> str | None:
     match = pattern.fullmatch(names[0]) if names else None
     if match is None or len(parts) == 1:
         return None
-    there = show(os.path.join(directory, names[0])) + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+    there = and_more([show(os.path.join(directory, names[0])), *names[1:]])
     if "%" in "".join(parts[1::2]):
         glob = os.path.join(directory, "".join("*" if at % 2 else part for at, part in enumerate(parts)))
         return f"there are {there}: inputs are named with a glob or braces, {show(glob)}"
