@@ -217,7 +217,7 @@ def in_order(
     try:
         while True:
             while (
-                may_fork()
+                not has_threads()
                 and len(workers) < AHEAD * processes
                 and sum(not worker.ended for worker in workers) < processes
             ):
@@ -260,11 +260,6 @@ def _ended(status: int) -> TarkitError:
     """Return the error for a worker that ended early; a negative status is a signal."""
     end = f"with status {status}" if status >= 0 else f"by {signal_name(-status)}"
     return TarkitError(f"a worker process was ended {end}", f"out of memory? {spell('processes', 1)} needs the least")
-
-
-def may_fork() -> bool:
-    """Return whether a worker can be forked: only while this process has no other thread."""
-    return hasattr(os, "fork") and not has_threads()
 
 
 def start_worker(

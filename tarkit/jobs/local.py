@@ -9,7 +9,7 @@ from tarkit.jobs.calls import PickledCall, call_here
 from tarkit.jobs.guard import ProcessGuard
 from tarkit.jobs.job import JobExecutor, JobOutcome, Relay, RunWords, ValueJob
 from tarkit.jobs.process import Copies, RunningJob, end_jobs, end_late
-from tarkit.parallel import may_fork
+from tarkit.threads import has_threads
 
 
 class LocalExecutor(JobExecutor):
@@ -47,7 +47,7 @@ class LocalExecutor(JobExecutor):
 
     def submit(self, job: ValueJob, attempt: int) -> None:
         """Begin a job. A call in this process, which has other threads and cannot be copied, is done on return."""
-        copies = self._copies if may_fork() else None
+        copies = None if has_threads() else self._copies
         if job.call is not None and copies is None and not isinstance(job.call, PickledCall):
             self._ended.append((job, call_here(job, attempt, self._relay)))
             return

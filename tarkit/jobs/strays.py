@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Sequence
 from itertools import count
 
-from tarkit.streams.command import PATIENCE, family, send
+from tarkit.streams.command import PATIENCE, family, send, start_of
 
 VARIABLE = b"TARKIT_JOB"
 ROUNDS = 20  # in which processes are killed that others start meanwhile
@@ -63,7 +63,7 @@ def find_strays(leaders: Sequence[int], marks: Iterable[bytes]) -> Strays:
             pids.update(int(name) for name in os.listdir("/proc") if name.isdigit() and _has(int(name), job_marks))
         except OSError:
             pass
-    states = {pid: start for pid in pids - {os.getpid()} if (start := _start(pid))}
+    states = {pid: start for pid in pids - {os.getpid()} if (start := start_of(pid))}
     by_age = sorted(states, key=lambda pid: (int(states[pid]), pid))
     return {pid: states[pid] for pid in by_age if _group(pid) not in leaders}
 
@@ -91,7 +91,7 @@ def end_processes(leaders: Sequence[int], jobs: Iterable[bytes]) -> None:
     groups = [-pid for pid in leaders]
     send([*groups, *strays], signal.SIGTERM)
     limit = time.monotonic() + PATIENCE
-    started = {pid: _start(pid) for pid in leaders}
+    started = {pid: start_of(pid) for pid in leaders}
     while any(map(_runs, started.items())) and time.monotonic() < limit:
         time.sleep(PAUSE)
     send(groups, signal.SIGKILL)
@@ -102,18 +102,8 @@ def _has(pid: int, marks: tuple[bytes, ...]) -> bool:
     return mark_of(pid).startswith(marks)
 
 
-def _start(pid: int) -> bytes:
-    """Return the time at which a process started, b"" if it does not run; zombies do not."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            words = file.read().rpartition(b") ")[2].split()
-    except OSError:
-        return b""
-    return b"" if words[0] in (b"Z", b"X") else words[19]
-
-
 def _runs(process: tuple[int, bytes]) -> bool:
-    return _start(process[0]) == process[1] != b""
+    return start_of(process[0]) == process[1] != b""
 
 
 def _group(pid: int) -> int:

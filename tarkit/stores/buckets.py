@@ -12,6 +12,7 @@ from typing import Any
 from tarkit import errors
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.stores.aws import credential_provider, profile_of
+from tarkit.stores.http import is_text
 from tarkit.stores.names import check_name, unnamed_error
 from tarkit.stores.schemes import SCHEMES, public_name, scheme_of
 from tarkit.stores.store import StoreOptions
@@ -78,7 +79,7 @@ def split_url(url: str, whole: bool = False) -> tuple[str, str, str]:
         fault = "it ends in a slash"
     elif _CONTROL.search(key):
         fault = "it has a line end or another control character"
-    elif not key.isascii() and not _encodable(key):
+    elif not is_text(key):
         fault = "it is not valid UTF-8"
     if fault is not None:
         raise unnamed_error(url, fault)
@@ -91,14 +92,6 @@ def split_named(url: str) -> tuple[str, str, str]:
     if not key:
         raise Usage(f"{public_name(url)}: the name of the object is missing", f"{scheme}://BUCKET/NAME")
     return scheme, bucket, key
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def open_bucket(scheme: str, bucket: str, options: StoreOptions, retries: int = 0, creates: bool = False) -> Any:
@@ -174,7 +167,7 @@ def _check_value(label: str, name: str, value: object) -> None:
     if not isinstance(value, (str, bool)):
         raise Usage(f"{label} is text, or True or False, not {type(value).__name__}")
     text = str(value)
-    if name != "service_account_key" and (_CONTROL.search(text) or not _encodable(text)):
+    if name != "service_account_key" and (_CONTROL.search(text) or not is_text(text)):
         raise Usage(f"{label} has a line end or another character that cannot be sent")
     if name in ("metadata_endpoint", "msi_endpoint", "authority_host") and not _is_endpoint(text):
         raise Usage(f"{label} is not a URL of a server")

@@ -330,8 +330,8 @@ def read_json(reply: BaseHTTPResponse, name: str) -> Any:
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Whether a value of JSON is text that UTF-8 can encode: JSON may have halves of characters."""
-    return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
+    """Whether a value, such as one of JSON, is text that UTF-8 can encode: JSON may have halves of characters."""
+    return isinstance(value, str) and (value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value))
 
 
 @lru_cache(maxsize=16)

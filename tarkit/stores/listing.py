@@ -73,11 +73,9 @@ def beginning(prefix: str, options: StoreOptions | None = None) -> list[str]:
 
 def children(directory: str, options: StoreOptions | None = None) -> Iterator[str]:
     """Yield the URLs of the objects directly in a directory, whose URL ends in a slash."""
-    return matching(f"{_literal(directory)}*", options)
+    from glob import escape
 
-
-def _literal(text: str) -> str:
-    return _SPECIAL.sub(lambda match: f"[{match[0]}]", text)
+    return matching(f"{escape(directory)}*", options)
 
 
 def _translate(pattern: str) -> str:

@@ -56,13 +56,14 @@ def family(pid: int) -> list[int]:
     return pids
 
 
-def lives(pid: int) -> bool:
-    """Whether a process runs; zombies do not."""
+def start_of(pid: int) -> bytes:
+    """Return the time at which a process started, b"" if it does not run; zombies do not."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b") ")[2][:1] not in (b"Z", b"X")
+            words = file.read().rpartition(b") ")[2].split()
     except OSError:
-        return False
+        return b""
+    return b"" if words[0] in (b"Z", b"X") else words[19]
 
 
 def send(targets: list[int], signum: int) -> None:
@@ -302,7 +303,7 @@ class ShellCommand(Program):
     def end_by(self, limit: float) -> None:
         """Wait until it has ended, and what it started; at `limit`, a time of `time.monotonic`, kill these."""
         self._sleep(max(0.0, limit - time.monotonic()))
-        while any(map(lives, self._family[1:])) and time.monotonic() < limit:
+        while any(map(start_of, self._family[1:])) and time.monotonic() < limit:
             time.sleep(0.002)
         self.kill()
         self.wait()

@@ -25,7 +25,7 @@ from tarkit.proc.run import ErrorLimit, SampleRun, number_jobs
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.streams import command
-from tarkit.streams.command import lives
+from tarkit.streams.command import start_of
 from tests._tools import PATIENT, archive, descriptors, on_disk
 
 Sample = dict[str, Any]
@@ -320,6 +320,6 @@ def test_copies_end_with_the_process_that_made_them(tmp_path: Path) -> None:
     pids = set(map(int, done.stdout.split()))
     assert len(pids) == 3
     limit = time.monotonic() + PATIENT
-    while any(lives(pid) for pid in pids):
+    while any(start_of(pid) for pid in pids):
         assert time.monotonic() < limit
         time.sleep(0.01)
