@@ -30,11 +30,6 @@ class Screen:
     width: int
     colors: Colors
 
-    @property
-    def rich_colors(self) -> str | None:
-        """The colour system for rich; None for no colours."""
-        return None if self.colors == "none" else self.colors
-
 
 def screen() -> Screen:
     """Return the properties of stdout."""

@@ -179,7 +179,7 @@ class Gallery:
             for field in fields
             if field not in named
             and field.rpartition(".")[2] not in CAPTION_FIELDS
-            and not all(map(_is_plain_value, counts[field]))
+            and not all(value.isdecimal() or value in ("true", "false") for value in counts[field])
         }
         labels = [
             [*row, *(Label(field, value, value) for field, value in pairs if field in words)]
@@ -220,10 +220,6 @@ def _numbered(labels: list[list[Label]]) -> dict[Label, PageClass]:
     colored = [label for label in order if label.field == fields[0]]
     hues = {label: f" hue{place % HUES}" for place, label in enumerate(colored)}
     return {label: PageClass(index, counts[label], hues.get(label, "")) for index, label in enumerate(order)}
-
-
-def _is_plain_value(value: str) -> bool:
-    return value.isdecimal() or value in ("true", "false")
 
 
 class _Texts:

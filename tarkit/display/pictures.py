@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tarkit.errors import MissingLibrary
+from tarkit.media.coding_pictures import DEEP, spread
 from tarkit.samples.items import Item
 
 if TYPE_CHECKING:
@@ -33,12 +33,6 @@ def available() -> bool:
     return True
 
 
-def require() -> None:
-    """Raise MissingLibrary unless Pillow is installed."""
-    if not available():
-        raise MissingLibrary("drawing pictures", "Pillow", "images")
-
-
 def is_picture(item: Item) -> bool:
     """Return whether an item is a picture that can be drawn."""
     return item.kind in DECODED
@@ -59,7 +53,7 @@ def looks_right_as_is(item: Item) -> bool:
     """Return whether browsers show all tones of a picture, not so with 16 bits and floats. Raises Undrawn."""
     with _opened(item) as image:
         image.load()
-        return not _is_deep(image)
+        return not image.mode.startswith(DEEP)
 
 
 def smaller(data: bytes, side: int, quality: int) -> bytes:
@@ -96,19 +90,11 @@ def _opened(item: Item) -> Iterator[Image]:
         raise Undrawn("it cannot be decoded") from error
 
 
-def _is_deep(image: Image) -> bool:
-    return image.mode in ("I", "F") or image.mode.startswith("I;16")
-
-
 def _rgb(image: Image) -> Image:
     """Return a picture in RGB, on white where it is transparent; 16 bits and floats are spread from black to white."""
-    if _is_deep(image):
-        low, high = image.getextrema()
-        assert isinstance(low, (int, float))
-        assert isinstance(high, (int, float))
-        scale = 255 / (high - low) if high > low else 1.0
-        values = image.convert("F").point(lambda value: (value * scale) - low * scale)
-        return values.convert("L").convert("RGB")
+    if image.mode.startswith(DEEP):
+        deep: Image = spread(image).convert("L")
+        return deep.convert("RGB")
     if image.mode in ("RGBA", "LA", "PA", "P") or "transparency" in image.info:
         from PIL import Image as images
 

@@ -82,6 +82,14 @@ def decoded_size(image: Any) -> int:
     return int(image.width * image.height * len(image.getbands()) * _bytes_of_value(image.mode))
 
 
+def spread(image: Any) -> Any:
+    """Return a picture of a DEEP mode with floats from 0, its darkest value, to 255, its brightest one."""
+    image = image.convert("F")
+    low, high = image.getextrema()
+    scale = 255 / (high - low) if high > low else 1
+    return image.point(lambda value: value * scale - low * scale)
+
+
 def _bytes_of_value(mode: str) -> int:
     return 2 if mode.startswith("I;16") else 4 if mode.startswith(DEEP) else 1
 

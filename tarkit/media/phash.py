@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from tarkit.errors import TarkitError
-from tarkit.media.coding_pictures import open_image
+from tarkit.media.coding_pictures import DEEP, open_image, spread
 from tarkit.media.libraries import media_library
 
 _SIZE = 9, 8
@@ -58,9 +58,4 @@ def _grey(Image: Any, image: Any) -> Any:
         white = Image.new("RGBA", image.size, "white")
         white.alpha_composite(image.convert("RGBA"))
         image = white
-    if not image.mode.startswith(("I", "F")):
-        return image.convert("L").convert("F")
-    image = image.convert("F")  # more than 8 bits, which L would cut off
-    low, high = image.getextrema()
-    scale = 255 / (high - low) if high > low else 1
-    return image.point(lambda value: value * scale - low * scale)
+    return spread(image) if image.mode.startswith(DEEP) else image.convert("L").convert("F")
