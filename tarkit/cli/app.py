@@ -92,14 +92,10 @@ class Commands(click.Group):
         write_help(ctx, 1)
         raise click.exceptions.Exit
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the table without importing any."""
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table, without importing a command, then the options of every command."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the table, then the options of every command."""
-        self.format_commands(ctx, formatter)
         write_sections(self, ctx, formatter)
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **settings: Any) -> NoReturn:  # type: ignore[override]

@@ -26,7 +26,7 @@ from tarkit.pipeline import rows as shared
 from tarkit.pipeline.output import Output, archive_output
 from tarkit.pipeline.output import text_output as open_text
 from tarkit.pipeline.selection import ChangeOptions, FieldOptions, ProblemOptions, SelectOptions
-from tarkit.samples.select import Slice, parse_slice
+from tarkit.samples.select import parse_slice
 from tarkit.sizes import EARLIEST, LATEST
 from tarkit.streams.codecs.registry import FORMAT_ALIASES, MESSAGES
 from tarkit.streams.location import Location, expand_inputs
@@ -142,10 +142,6 @@ def _reserved(open_: Callable[..., Output], output: str | None, compress: str | 
     return opened
 
 
-def _slice(shard_slice: str | None) -> Slice | None:
-    return parse_slice(shard_slice, "shard_slice") if shard_slice is not None else None
-
-
 def parse_mtime(mtime: str | None) -> int | None:
     """Return the time of all entries in seconds since 1970, or None for that of each source.
 
@@ -245,7 +241,7 @@ text_output = group("output", partial(_reserved, open_text), OUT, COMPRESS, FSYN
 
 shard_slice = group(
     "shard_slice",
-    _slice,
+    lambda shard_slice: None if shard_slice is None else parse_slice(shard_slice, "shard_slice"),
     option("Select", "--shard-slice", "--shardslice", metavar="LO:HI:STEP", help="Only these samples of each input."),
 )
 tables = made(TableInputOptions, "tables", lambda options: options)

@@ -72,10 +72,6 @@ def _of_command(step: TarkitStep, storage: StoreOptions | None) -> FileStates:
     return location_states(beside, None) | location_states(locations, storage)
 
 
-def _tree_states(step: TarkitStep, storage: StoreOptions | None) -> FileStates:
-    return tree_states(step.words[0], storage) if step.words else {"shard": UNKNOWN}
-
-
 def _recipe_states(step: TarkitStep, storage: StoreOptions | None) -> FileStates:
     from tarkit.packing.create import CreateOptions, recipe_rows
 
@@ -117,7 +113,7 @@ def _mix_states(step: TarkitStep, storage: StoreOptions | None) -> FileStates:
 _OWN_INPUTS: dict[str, Callable[[TarkitStep, StoreOptions | None], FileStates]] = {
     "create": _recipe_states,
     "mix": _mix_states,
-    "shard": _tree_states,
+    "shard": lambda step, storage: tree_states(step.words[0], storage) if step.words else {"shard": UNKNOWN},
 }
 """Commands whose words are no archives."""
 

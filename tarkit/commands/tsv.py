@@ -79,13 +79,8 @@ def tsv(
     select.count = count
     data = joins.joined(for_run(run, inputs, shard_slice, prefetch=parallel - 1))
     data = data.filter_samples(select).change(fields)
-    shown = _escaped if output.is_terminal else _as_they_are
-    write_table(data, output, run, options(on_missing=fields.on_missing), shown)
+    write_table(data, output, run, options(on_missing=fields.on_missing), _escaped if output.is_terminal else bytes)
     run.finish()
-
-
-def _as_they_are(rows: bytes) -> bytes:
-    return rows
 
 
 def _escaped(rows: bytes) -> bytes:

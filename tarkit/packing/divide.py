@@ -65,7 +65,9 @@ def ordered(
         front += b"\1"
         if ranks is not None:
             return front + next(ranks)
-        return front + (_falling(key) if order.by == "falling" else key if order.by == "rising" else b"")
+        if order.by == "falling":
+            return front + key.translate(_DOWN) + b"\xff"  # keys have no NUL byte
+        return front + (key if order.by == "rising" else b"")
 
     return ranked(((rank(sample), sample) for sample in samples), tmpdir)
 
@@ -80,11 +82,6 @@ def directory_rank(key: bytes) -> bytes:
     directory = directory_of(key)
     parts = directory.split(b"/") if directory else []
     return b"".join([b"\x01%b\0" % part for part in parts]) + b"\x02"
-
-
-def _falling(key: bytes) -> bytes:
-    """Return a rank that reverses the order of keys, which have no NUL byte."""
-    return key.translate(_DOWN) + b"\xff"
 
 
 # ---- Shards

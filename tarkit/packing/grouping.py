@@ -71,11 +71,6 @@ class KeyRule:
         self.cut: Callable[[bytes], tuple[bytes, bytes]] = cut_last if self.last_dot else cut_first
 
     @property
-    def in_one_directory(self) -> bool:
-        """Whether all files of a sample are in one directory."""
-        return self.kind == "full"
-
-    @property
     def may_have_dots(self) -> bool:
         """Whether a dot may be in the last component of a key, where readers of shards would end it."""
         return self.kind == "regex" or self.last_dot

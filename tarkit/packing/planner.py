@@ -154,7 +154,7 @@ def _fill(
 ) -> None:
     """Fill a plan with all samples of its tree, and divide them into shards: `shards` equal ones, or by limits."""
     tree, tmpdir, rule, dirs, keyless = plan.tree, plan.tmpdir, options.rule, options.dirs, plan.keyless
-    if rule.in_one_directory:
+    if rule.kind == "full":  # all files of a sample are in one directory
         tree.together, tree.scattered = rule.stem, rule.last_dot
         batches = in_directories(tree, keyless, rule.last_dot)
     else:
@@ -248,7 +248,9 @@ def _report(run: Run, plan: Plan, transform: SampleTransform) -> None:
     if required is not None and required.lacking + required.others:
         counts = f"samples that lack a field: {required.lacking}; files of other fields: {required.others}"
         run.warn(f"{spell('require')}: {counts}")
-    _report_join(run, transform)
+    if transform.join is not None:
+        run.facts["join"], text = transform.join.counts.summary()
+        run.tell(text)
     _report_update(run, transform)
     if transform.parted.count:
         first = show(transform.parted.first)
@@ -287,12 +289,6 @@ def _holds_archives(root: str) -> bool:
     with os.scandir(root) as entries:
         first = list(islice((entry for entry in entries if not entry.name.startswith(".")), FIRST))
         return bool(first) and all(entry.name.lower().endswith(ARCHIVE_SUFFIXES) and entry.is_file() for entry in first)
-
-
-def _report_join(run: Run, transform: SampleTransform) -> None:
-    if (join := transform.join) is not None:
-        run.facts["join"], text = join.counts.summary()
-        run.tell(text)
 
 
 def _report_update(run: Run, transform: SampleTransform) -> None:
