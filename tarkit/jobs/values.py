@@ -50,7 +50,7 @@ def expand_values(words: Sequence[str], lists: Sequence[str] = (), nul: bool = F
         TarkitError: a glob matches nothing, or a list cannot be read.
     """
     values = [value for word in words for value in _expand(word)]
-    return values + expand_lists(lists, nul, (lambda word: [word]) if nul else _expand)
+    return values + expand_lists(lists, nul, (lambda value: [value]) if nul else _expand)
 
 
 def _expand(word: str) -> Iterable[str]:
