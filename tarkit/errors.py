@@ -174,9 +174,8 @@ class CommandFailed(TarkitError):
         if status is None:
             super().__init__(command, hint)
         else:
-            ended = f"ended with status {status}" if status >= 0 else f"was ended by {signal_name(-status)}"
             words = f": {tail}" if tail else ""
-            super().__init__(f"command {ended}: {command}{words}", hint)
+            super().__init__(f"command {status_words(status)}: {command}{words}", hint)
         self.command = command
         self.status = status
 
@@ -220,6 +219,11 @@ def describe_limit(error: BaseException) -> tuple[str, str | None] | None:
         if isinstance(cause, RecursionError):
             return "a value is nested too deeply", None
     return None
+
+
+def status_words(status: int) -> str:
+    """Return how a process ended: `ended with status 3`, `was ended by SIGKILL`."""
+    return f"ended with status {status}" if status >= 0 else f"was ended by {signal_name(-status)}"
 
 
 def signal_name(number: int) -> str:

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from tarkit.errors import Problem, respell
+from tarkit.errors import Problem, TarkitError, respell
 from tarkit.problems import PROBLEMS, Action, Policy, ProblemKind
 from tarkit.sizes import plural
 
@@ -156,6 +156,12 @@ class Finding(NamedTuple):
             "repair": self.hint,
             **({} if self.other is None else {"other": self.other.record}),
         }
+
+
+def unreadable_shard(name: str, error: TarkitError) -> Finding:
+    """Return the finding for a shard of this name that cannot be opened or read to its end."""
+    detail = str(error).removeprefix(f"{name}: ")
+    return Finding("unreadable-shard", name, None, None, detail, "error", error.hint)
 
 
 class FindingPolicy(Policy):

@@ -16,7 +16,7 @@ from hashlib import sha256
 from struct import Struct
 from typing import Any, NamedTuple
 
-from tarkit.checking.findings import Finding, FindingPolicy, OtherSample, ShardReport
+from tarkit.checking.findings import Finding, FindingPolicy, OtherSample, ShardReport, unreadable_shard
 from tarkit.checking.shard import BATCH, CheckedSample, Item
 from tarkit.errors import MissingLibrary, Problem, TarkitError, Usage, show, spell
 from tarkit.pipeline.chain import Archives
@@ -112,8 +112,7 @@ def read_values(compared: Compared, tmpdir: str | None, job: tuple[int, Location
         raise
     except TarkitError as error:
         report.readable = False
-        detail = str(error).removeprefix(f"{location.name}: ")
-        policy.findings.append(Finding("unreadable-shard", location.name, None, None, detail, "error", error.hint))
+        policy.findings.append(unreadable_shard(location.name, error))
     yield from policy.findings
     yield batch
     yield report

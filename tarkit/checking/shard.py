@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.checking.digest import ContentHash
 from tarkit.checking.fieldsets import LISTED, FieldSets
-from tarkit.checking.findings import GATHERS, GLOBAL_REPAIR, Finding, ShardReport
+from tarkit.checking.findings import GATHERS, GLOBAL_REPAIR, Finding, ShardReport, unreadable_shard
 from tarkit.checking.survey import Damage, Survey
 from tarkit.checking.targets import ReaderRules, has_times, read_as
 from tarkit.errors import MissingLibrary, TarkitError, Usage, show
@@ -363,8 +363,7 @@ def check_source(
         raise
     except TarkitError as error:
         report.readable = False
-        detail = str(error).removeprefix(f"{location.name}: ")
-        yield Finding("unreadable-shard", location.name, None, None, detail, "error", error.hint)
+        yield unreadable_shard(location.name, error)
     except OSError as error:
         if error.filename not in (None, location.text, location.name):
             raise

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tarkit.checking.digest import ContentHash
 from tarkit.checking.fieldsets import FieldSets
-from tarkit.checking.findings import Finding, FindingPolicy, ShardReport
+from tarkit.checking.findings import Finding, FindingPolicy, ShardReport, unreadable_shard
 from tarkit.checking.shard import BATCH, CheckedSample, Item, OptionalChecks, check_archive, rejected
 from tarkit.errors import MissingLibrary, TarkitError
 from tarkit.pipeline.view_reader import ViewReader
@@ -49,8 +49,7 @@ def check_view(location: Location, checks: OptionalChecks) -> Iterator[Item]:
     except TarkitError as error:
         yield from policy.findings
         check.report.readable = False
-        detail = str(error).removeprefix(f"{location.name}: ")
-        yield Finding("unreadable-shard", location.name, None, None, detail, "error", error.hint)
+        yield unreadable_shard(location.name, error)
     yield check.report
 
 

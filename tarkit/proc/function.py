@@ -27,13 +27,13 @@ from typing import Any, ClassVar
 
 from tarkit import errors
 from tarkit.arguments import check_function
-from tarkit.errors import MissingLibrary, TarkitError, Usage, spell
+from tarkit.errors import MissingLibrary, TarkitError, Usage, spell, status_words
 from tarkit.options import row
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import Sample
 from tarkit.proc.calls import Made, Piece, SampleFunction, each_sample, failure_of, name_of
 from tarkit.proc.child import ENDS, IDLE, PLACE, PRINTED, REFUSED, WHOLE, Channel, Result, work_in_copy
-from tarkit.proc.job import TAIL, Failure, Job, Outcome, WorkFailed, status_words
+from tarkit.proc.job import TAIL, Failure, Job, Outcome, WorkFailed
 from tarkit.proc.loader import split_spec
 from tarkit.proc.pool import JobWorker, Pool
 from tarkit.proc.result import extent, sample_of

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tarkit.errors import TarkitError, show, signal_name
+from tarkit.errors import TarkitError, show
 from tarkit.samples.sample import KEYLESS, TarSample, split_name
 from tarkit.streams.source import Source
 from tarkit.tar import block
@@ -171,11 +171,6 @@ _KINDS = {
     block.BLOCK_DEVICE: "a device",
     block.FIFO: "a FIFO",
 }
-
-
-def status_words(status: int) -> str:
-    """Return how a program ended, for the reason of a Failure: `ended with status 3`, `was ended by SIGKILL`."""
-    return f"ended with status {status}" if status >= 0 else f"was ended by {signal_name(-status)}"
 
 
 def find_program(name: str, path: str) -> str:

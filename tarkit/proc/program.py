@@ -25,11 +25,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from tarkit.errors import Problem, TarkitError, show, spell
+from tarkit.errors import Problem, TarkitError, show, spell, status_words
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import digest
 from tarkit.problems import Policy
-from tarkit.proc.job import Failure, Job, Outcome, WorkFailed, find_program, status_words
+from tarkit.proc.job import Failure, Job, Outcome, WorkFailed, find_program
 from tarkit.proc.pool import Act, JobBatch, JobWorker, Pool
 from tarkit.proc.result import Content, SampleBuilder
 from tarkit.proc.step import SampleWork

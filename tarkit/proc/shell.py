@@ -11,11 +11,11 @@ from contextlib import ExitStack, contextmanager
 from shlex import quote
 from typing import Self
 
-from tarkit.errors import TarkitError, Usage, show, spell
+from tarkit.errors import TarkitError, Usage, show, spell, status_words
 from tarkit.options import row
 from tarkit.pipeline.run import CommandOutput, Run
 from tarkit.pipeline.steps import digest
-from tarkit.proc.job import TAIL, Failure, Job, Outcome, WorkFailed, find_program, status_words
+from tarkit.proc.job import TAIL, Failure, Job, Outcome, WorkFailed, find_program
 from tarkit.proc.pool import MIN_PENDING, JobWorker, Pool
 from tarkit.proc.result import SampleBuilder
 from tarkit.proc.step import SampleWork
