@@ -21,7 +21,6 @@ from tarkit.samples.sample import TarSample, key_of, singly
 from tarkit.samples.select import OTHERS
 from tarkit.sizes import plural
 from tarkit.streams.location import Location
-from tarkit.streams.source import WindowSource
 from tarkit.tar import block
 from tarkit.tar.reader import Entry
 from tarkit.tar.writer import EntryWriter
@@ -100,8 +99,7 @@ def get(data: Chain, key: str, view: Callable[[TarSample, bytes | None], Sample]
         sample.complete()
         source = sample.source
         held = sample.stop - sample.start <= WHOLE or not source.seekable
-        read = source.recent if isinstance(source, WindowSource) else source.read
-        content = read(sample.start, sample.stop) if held else None
+        content = source.recent(sample.start, sample.stop) if held else None
         source.unchanged()
         return view(sample, content)
 

@@ -9,7 +9,7 @@ from tarkit.errors import MissingLibrary, Problem, TarkitError, Unsupported, sho
 from tarkit.samples.names import spelled
 from tarkit.samples.sample import TarSample
 from tarkit.streams.ranges import Held, HeldRange
-from tarkit.streams.source import Source, WindowSource
+from tarkit.streams.source import Source
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 WHOLE = 1 << 20  # bytes; a sample up to this size is read as a whole
 
 UNDECODABLE = "tarkit.loader leaves such samples out with tarkit.open(..., skip='bad-field')"
-
-_REGULAR = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS))
 
 
 class _FieldNames(dict[bytes, str]):
@@ -242,7 +240,7 @@ class Sample(Mapping[str, bytes]):
 
     def _located(self, entry: Entry) -> Entry:
         """Return the entry that has the content of a field; raise Problem when there is none."""
-        if entry.type in _REGULAR and not entry.sparse:
+        if entry.type in block.FILES and not entry.sparse:
             return entry
         from tarkit.samples.lookup import FieldLookup
 
@@ -400,7 +398,7 @@ def wrap_samples(
             sample.complete()
         if sample.source is not source:
             source = sample.source
-            read = source.recent if isinstance(source, WindowSource) else source.read
+            read = source.recent
         start, stop = sample.start, sample.stop
         if stop - start <= WHOLE:
             yield wrap(sample, read(start, stop))

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from tarkit.errors import TarkitError
 from tarkit.samples.sample import KEYLESS, SampleBatch, is_safe, key_of
-from tarkit.streams.source import Source, WindowSource
+from tarkit.streams.source import Source
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw, TarReader
 
@@ -219,7 +219,7 @@ class BatchFinder:
     def _contents(self, groups: Sequence[Group], field: bytes) -> list[bytes]:
         """Return the contents of the field, up to the first sample in which it is missing or long."""
         source, contents, held = self.source, list[bytes](), 0
-        read = source.recent if isinstance(source, WindowSource) else source.read
+        read = source.recent
         for key, entries, _ in groups:
             entry = next((entry for entry in entries if entry[0][len(key) + 1 :] == field), None)
             if entry is None or entry[3] > _SHORT or held > _HELD:

@@ -23,7 +23,6 @@ TEXT = 4096  # maximum length of a text
 JSON = 1 << 16  # maximum size of a JSON document that is read whole, in bytes
 FAR = 1 << 20  # bytes of an entry that may be read if the sample of a stream is not in memory
 
-_REGULAR = (block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS)
 _TYPES = {
     block.HARD_LINK: "hard link",
     block.SYMLINK: "symbolic link",
@@ -106,7 +105,7 @@ def items_of(sample: TarSample) -> Iterator[Item]:
 def _item(sample: TarSample, entry: Entry, reach: int) -> Item:
     keyed = sample.key is not None and key_of(entry) is not None
     named = entry.name[len(sample.key or b"") + 1 :] if keyed else None
-    if entry.type not in _REGULAR and not entry.sparse:
+    if entry.type not in block.FILES and not entry.sparse:
         about = {"target": entry.link} if entry.link else {}
         return Item(entry.name, named, entry.size, _TYPES.get(entry.type, "unknown type"), about)
     if entry.sparse:

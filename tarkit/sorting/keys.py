@@ -19,7 +19,6 @@ from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.samples.values import MISFITS, Name
 from tarkit.sorting import encoding
 from tarkit.stores.store import StoreOptions
-from tarkit.streams.source import WindowSource
 from tarkit.streams.text import file_label, open_file
 from tarkit.tables.recipe import without_bom, without_end
 
@@ -117,9 +116,7 @@ class SortKey:
             if name[length:] == field:
                 if real >= 0 or size > CONTENT_LIMIT:
                     return None
-                source = sample.source
-                read = source.recent if isinstance(source, WindowSource) else source.read
-                return self._encode(read(start, start + size))
+                return self._encode(sample.source.recent(start, start + size))
         return None
 
     def absent(self, sample: TarSample, policy: Policy) -> bytes | None:

@@ -61,6 +61,10 @@ class Source:
         """Return bytes [start, stop)."""
         raise NotImplementedError
 
+    def recent(self, start: int, stop: int) -> bytes:
+        """Return the same, from memory if they were read ahead. Only for the thread that calls `peek`."""
+        return self.read(start, stop)
+
     def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to `sink`."""
         raise NotImplementedError
@@ -130,7 +134,6 @@ class WindowSource(Source):
         return self._base <= pos <= self._end + min(self.ahead[self._level], self.gap)
 
     def recent(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop), from memory if they were read ahead. Only for the thread that calls `peek`."""
         near = self._base <= start and stop <= self._end
         return bytes(self._seen[start - self._base : stop - self._base]) if near else self.read(start, stop)
 
