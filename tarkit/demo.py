@@ -13,13 +13,12 @@ import argparse
 import json
 import math
 import random
-import struct
 import sys
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 from tarkit import demo_recipes
+from tarkit.display.arrays import png
 
 WIDTH, HEIGHT = 720, 480
 
@@ -97,14 +96,9 @@ class Poster:
         return blend(blend(self.low, self.near, 0.28), self.near, share)
 
     def png(self) -> bytes:
-        """Return the picture with a palette (W3C PNG, 11.2)."""
-        head = struct.pack(">IIBBBBB", WIDTH, HEIGHT, 8, 3, 0, 0, 0)
+        """Return the picture with a palette."""
         palette = b"".join(bytes(color) for color in self.palette)
-        data = zlib.compress(b"".join(b"\0" + bytes(row) for row in self.rows), 9)
-        return b"\x89PNG\r\n\x1a\n" + b"".join(
-            struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
-            for name, content in ((b"IHDR", head), (b"PLTE", palette), (b"IDAT", data), (b"IEND", b""))
-        )
+        return png(WIDTH, list(map(bytes, self.rows)), 3, [(b"PLTE", palette)])
 
 
 def waves(rng: random.Random, base: float, depth: float, sharp: float = 0.0) -> Callable[[float], float]:

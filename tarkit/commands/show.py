@@ -14,7 +14,7 @@ from tarkit.cli.command import Command
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.dataset import Dataset, for_run
 from tarkit.display.inspect import ShowOptions, first_samples, with_classes, write_gallery
-from tarkit.errors import Usage, load_library
+from tarkit.errors import Usage
 from tarkit.pipeline.output import text_output
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
@@ -158,9 +158,10 @@ def _pictures(run: ConsoleRun, chosen: ShowOptions, inputs: list[Location]) -> P
     """Return the function that draws rows of pictures in the terminal, with key, classes and caption below each."""
     from tarkit.cli.screen import cell, how_to_draw, screen
     from tarkit.display.classes import find_class_names
+    from tarkit.display.pictures import require
     from tarkit.display.terminal import PictureRows
 
-    load_library("PIL.Image", "drawing pictures", "Pillow", "images")
+    require()
     at = screen()
     graphics: Graphics = how_to_draw(os.environ) if at.terminal else "blocks"
     rows = PictureRows(at.width, graphics, at.colors, cell(), find_class_names(chosen.classes, inputs))

@@ -86,7 +86,7 @@ def _heat(grid: _Grid, channels: int) -> Sketch | None:
     pixels = [bytes(1 + round((value - low) * scale) if math.isfinite(value) else 0 for value in row) for row in rows]
     palette = bytes(channel for index in range(255) for channel in _heat_color(index / 254))
     chunks = [(b"PLTE", bytes(3) + palette), (b"tRNS", b"\0")]
-    return Sketch("image/png", _png(len(rows[0]), pixels, 3, chunks), text)
+    return Sketch("image/png", png(len(rows[0]), pixels, 3, chunks), text)
 
 
 def _heat_color(share: float) -> tuple[int, ...]:
@@ -102,7 +102,7 @@ def _colors(grid: _Grid, channels: int) -> Sketch | None:
     pixels = [
         bytes(int(value) for pixel in zip(*rows, strict=True) for value in pixel) for rows in zip(*planes, strict=True)
     ]
-    return Sketch("image/png", _png(len(planes[0][0]), pixels, 2 if channels == 3 else 6, []), "")
+    return Sketch("image/png", png(len(planes[0][0]), pixels, 2 if channels == 3 else 6, []), "")
 
 
 def _sampled(grid: _Grid, channels: int, channel: int = 0) -> list[Sequence[float]]:
@@ -156,7 +156,7 @@ def _range(values: Sequence[float], all_: int) -> tuple[float | None, float | No
     return low, high, f"{'' if len(values) == all_ else 'about '}{low:.4g} to {high:.4g}"
 
 
-def _png(width: int, rows: Sequence[bytes], kind: int, chunks: Sequence[tuple[bytes, bytes]]) -> bytes:
+def png(width: int, rows: Sequence[bytes], kind: int, chunks: Sequence[tuple[bytes, bytes]]) -> bytes:
     """Return a PNG of 8 bits a channel (W3C PNG, 11.2): `kind` is its colour type."""
     head = struct.pack(">IIBBBBB", width, len(rows), 8, kind, 0, 0, 0)
     data = zlib.compress(b"".join(b"\0" + row for row in rows), 9)

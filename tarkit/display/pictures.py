@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tarkit.errors import load_library
 from tarkit.media.coding_pictures import DEEP, spread
 from tarkit.samples.items import Item
 
@@ -31,6 +32,11 @@ def available() -> bool:
     except ImportError:
         return False
     return True
+
+
+def require() -> None:
+    """Raise MissingLibrary unless Pillow is installed."""
+    load_library("PIL.Image", "drawing pictures", "Pillow", "images")
 
 
 def is_picture(item: Item) -> bool:
