@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import random
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -129,22 +128,6 @@ def test_headers_stay(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @each_way
-@each_row("by", ["-s __key__", "-s cls -t int"])
-def test_sorted_twice(by: str, run: Run, archive: Archive, feed: Feed) -> None:
-    """sort(sort(x)) = sort(x), and --check-only succeeds."""
-    draw = random.Random(1)
-    samples = [(f"{number:03}", draw.randrange(9)) for number in range(40)]
-    draw.shuffle(samples)
-    word = feed(archive([(f"{key}.cls", b"%d" % value) for key, value in samples]))
-    once = run("sort", word, *by.split()).stdout
-    Path("once.tar").write_bytes(once)
-    assert run("sort", feed("once.tar"), *by.split()).stdout == once
-    assert run("sort", "once.tar", *by.split(), "--check-only").stdout == b""
-    by_key = sorted(samples) if "key" in by else sorted(samples, key=lambda each: each[1])
-    assert keys(once).split() == [key for key, _ in by_key]
-
-
-@each_way
 def test_equal_values(run: Run, archive: Archive, feed: Feed) -> None:
     """Of many samples with equal values all are in the output, ties in the order of the input."""
     count = 600 if feed.kind == "gzip" else 100  # with little memory, long lists are merged
@@ -251,27 +234,6 @@ def test_values_of_scattered_samples(run: Run, archive: Archive, feed: Feed) -> 
     for field, expected in (("size", "bca"), ("size.y", "ba"), ("json.v", "cba"), ("x", "abc"), ("y", "ab")):
         names = sorted_to(run, [name, "-s", field, "--skip", "missing-field"])
         assert "".join(dict.fromkeys(each[0] for each in names if "." in each)) == expected, field
-
-
-@each_way
-def test_everything_is_scattered(run: Run, archive: Archive, feed: Feed) -> None:
-    """25 samples of three scattered parts, each in another order, are gathered and sorted."""
-    draw = random.Random(2)
-    names = [f"{number:03}" for number in range(25)]
-    members = []
-    for field in ("img", "cls", "txt"):
-        draw.shuffle(names)
-        members += [
-            (f"{name}.{field}", f"{int(name) * 5 % 7}".encode() if field == "cls" else name.encode()) for name in names
-        ]
-    word = feed(archive(members))
-    ran = run("sort", word)
-    assert entries(ran.stdout) == [row for name in sorted(names) for row in pick(members, name)]
-    first = [name.partition(".")[0] for name, _ in members[:25]]
-    value = dict(members)
-    ran = run("sort", word, "-s", "cls")
-    assert keys(ran.stdout).split() == sorted(first, key=lambda name: value[f"{name}.cls"])
-    assert sorted(entries(ran.stdout)) == sorted(members)
 
 
 @each_way
