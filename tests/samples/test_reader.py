@@ -52,11 +52,10 @@ def names(sample: TarSample) -> str:
     return " ".join(entry.name.decode() or entry.type.decode() for entry in sample.entries)
 
 
-def grouped(data: bytes, kind: str = "file", **policy: list[str]) -> list[str]:
+def grouped(data: bytes) -> list[str]:
     """Return the samples of an archive as `key: names`, and check that each covers its entries without gaps."""
-    source = SOURCES[kind](data)
-    found, samples = [], SampleReader(source, Policy(**policy))  # type: ignore[arg-type]
-    for sample in samples:
+    source, found = on_disk(data), []
+    for sample in SampleReader(source, Policy()):
         sample.complete()
         assert (sample.start, sample.stop) == (sample.entries[0].start, sample.entries[-1].stop)
         assert source.read(sample.start, sample.stop) == data[sample.start : sample.stop]

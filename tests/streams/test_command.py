@@ -21,12 +21,7 @@ from tarkit.streams import terminal
 from tarkit.streams.command import PIPE, CommandReader, CommandWriter, Program, call, end_commands
 from tests._tools import PATIENT, archive, at_terminal, each_row, gone, pid_in, process, tarkit
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a directory for the test, and change to it."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def read_all(reader: CommandReader) -> bytes:

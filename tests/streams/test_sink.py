@@ -23,13 +23,7 @@ from tarkit.streams.sink import CommandSink, DescriptorSink, EncodedSink, FileSi
 from tests._tools import descriptors, each_row, fd_of, on_disk
 
 PART = ".part"
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a directory for the test, and change to it."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture(autouse=True)
