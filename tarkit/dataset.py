@@ -33,7 +33,7 @@ from tarkit.joining.spec import OnDuplicate
 from tarkit.pipeline.chain import Archives, Chain, locate
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import DecodedSample, Sample, wrap_samples
-from tarkit.pipeline.selection import ProblemOptions
+from tarkit.pipeline.selection import OnMissingShard, ProblemOptions, with_broken
 from tarkit.pipeline.steps import BufferShuffle
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.sample import singly
@@ -69,6 +69,7 @@ class OpenOptions(TypedDict, total=False):
     skip: str | Iterable[str]
     maxerr: int
     on_problem: Callable[[str], None] | None
+    on_missing: OnMissingShard
     interleave: int
     prefetch: int
     shard_slice: slice | None
@@ -94,6 +95,7 @@ def open(
     skip: str | Iterable[str] = (),
     maxerr: int = 0,
     on_problem: Callable[[str], None] | None = None,
+    on_missing: OnMissingShard = "error",
     interleave: int = 1,
     prefetch: int = 0,
     shard_slice: slice | None = None,
@@ -116,6 +118,9 @@ def open(
         skip: names of problems to ignore, leaving out the samples concerned, or `"all"`.
         maxerr: how many problems of other names are treated like those of `skip`.
         on_problem: called with the message of each ignored problem, in place of `warnings.warn`.
+        on_missing: `"warn"` goes on without shards that are missing, and without what is lost of broken ones: it adds
+            `missing-shard`, `truncated`, `zero-filled`, `no-end-marker`, `bad-header`, `bad-data` and `trailing-data`
+            to `skip`.
         interleave: how many archives are open at a time, giving a sample each in turn.
         prefetch: how many archives are opened ahead; streams among them are read in threads.
         shard_slice: which samples of each archive are taken: `slice(0, 100)` for the first hundred.
@@ -136,7 +141,7 @@ def open(
     a/1 ['cls', 'jpg']
     b/0 ['cls', 'jpg']
     """
-    problems = ProblemOptions.of(locals())
+    problems = ProblemOptions.of({**locals(), "skip": with_broken(skip, on_missing)})
     check_at_least(1, interleave=interleave)
     check_at_least(0, prefetch=prefetch)
     if mode != "tar":
@@ -147,7 +152,7 @@ def open(
             raise Usage("interleave and prefetch need archives: they cannot be used with mode")
     chosen = parse_slice(shard_slice), interleave, prefetch
     storage = parse_options(storage_options)
-    locations = locate(inputs, storage)
+    locations = locate(inputs, storage, problems.skips_missing)
     if format is not None:
         from tarkit.pipeline.output import check_format
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
 from tarkit.errors import Problem, TarkitError, Usage, respell, spell, system_hint
+from tarkit.sizes import plural
 
 Action = Literal["keep", "drop"]
 
@@ -113,6 +114,13 @@ PROBLEMS: dict[str, ProblemKind] = {
         "ends the run",
         "--allow foreign-source if the view is trusted",
     ),
+    "missing-shard": ProblemKind(
+        "error",
+        "an input, or an archive that a view or a --manifest names, does not exist, may not be read or is no archive",
+        "continues without it",
+        "continues without it; the summary names it. `all` does not include it. If no input exists, the run ends",
+        "fetch it again; --skip missing-shard continues without it",
+    ),
     "missing-field": ProblemKind(
         "error",
         "a sample lacks a required field",
@@ -171,6 +179,15 @@ PROBLEMS: dict[str, ProblemKind] = {
 }
 
 
+ALL = frozenset(PROBLEMS) - {"missing-shard"}
+"""The problems that `all` stands for. An input that is not there is more than a problem of a sample: it has to be named."""
+
+BROKEN_SHARDS = (
+    *("missing-shard", "truncated", "zero-filled", "no-end-marker", "bad-header", "bad-data", "trailing-data"),
+)
+"""Problems of a shard that is missing or broken, which `on_missing="warn"` skips."""
+
+
 class PolicyCounts(NamedTuple):
     """Counts of a `Policy.fork`, in a form that can be pickled; `Policy.absorb` takes it.
 
@@ -178,16 +195,19 @@ class PolicyCounts(NamedTuple):
         counts, dropped: problems, and samples that were dropped for them, by the name of the problem.
         passed: how many problems `--maxerr` let pass.
         warnings: the messages, each with the name of its problem, if it is of one.
+        missing: the names of shards that were left out.
     """
 
     counts: Counter[str]
     dropped: Counter[str]
     passed: int
     warnings: list[tuple[str | None, str]]
+    missing: dict[str, None]
 
 
 _DAMAGE = ("truncated", "bad-header", "bad-data", "trailing-data")
 ONE_ARCHIVE = frozenset(("repeated-key",))  # errors where one archive is written
+NAMED = 20  # shards that are left out and named in one line
 SHOWN = 3  # problems of each kind that get a line of their own
 
 
@@ -211,7 +231,8 @@ class Policy:
         warn: called with a line for each of the first three problems of a kind that do not end the run.
         strict: problems that are errors, whatever their default.
 
-    `repairs` has hints of this run, by problem, in place of those of the table.
+    `repairs` has hints of this run, by problem, in place of those of the table; `missing` the names of shards that were
+    left out.
     """
 
     def __init__(
@@ -224,9 +245,9 @@ class Policy:
     ) -> None:
         allowed, skipped = _named(allow, spell("allow")), _named(skip, spell("skip"))
         both = allowed & skipped
-        if both and len(skipped) < len(allowed) == len(PROBLEMS):  # a name has precedence over `all`
+        if both and len(skipped) < len(allowed) >= len(ALL):  # a name has precedence over `all`
             allowed -= skipped
-        elif both and len(allowed) < len(skipped) == len(PROBLEMS):
+        elif both and len(allowed) < len(skipped) >= len(ALL):
             skipped -= allowed
         elif both:
             raise Usage(f"{spell('allow')} and {spell('skip')} both name {', '.join(sorted(both))}")
@@ -239,6 +260,7 @@ class Policy:
         self.scattered: set[int] = set()  # hashes of scattered keys that are allowed
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
+        self.missing: dict[str, None] = {}
         self._lines: Counter[str] = Counter()  # warnings of each problem, shown or not
 
     def silent(self) -> Policy:
@@ -253,6 +275,7 @@ class Policy:
         """Add the counts of a fork, and give its warnings."""
         self.counts.update(counted.counts)
         self.dropped.update(counted.dropped)
+        self.missing |= counted.missing
         self.maxerr -= counted.passed
         for name, line in counted.warnings:
             self.warn(line) if name is None else self._say(name, line)
@@ -261,6 +284,28 @@ class Policy:
     def lenient(self) -> bool:
         """Whether later damage can change a sample, so that no sample may be written before it is complete."""
         return bool(self.skipped) or self.maxerr > 0 or not self.allowed.isdisjoint(_DAMAGE)
+
+    @property
+    def skips_missing(self) -> bool:
+        """Whether shards that do not exist are left out."""
+        return "missing-shard" in self.skipped or "missing-shard" in self.allowed
+
+    def leave_out(self, name: str, error: Exception) -> None:
+        """Leave out a shard that cannot be opened, or raise the error."""
+        if not self.skips_missing:
+            raise error
+        reason = (isinstance(error, OSError) and error.strerror) or getattr(error, "detail", str(error)).removeprefix(f"{name}: ")
+        self.apply(Problem("missing-shard", name, None, reason))
+        self.missing[name] = None
+
+    @property
+    def missing_words(self) -> str:
+        """The shards that were left out, for a message: `2 shards left out: a.tar, b.tar`; empty for none."""
+        if not self.missing:
+            return ""
+        names = list(self.missing)[:NAMED]
+        more = f" and {len(self.missing) - NAMED} more" if len(self.missing) > NAMED else ""
+        return f"{plural(len(self.missing), 'shard')} left out: {', '.join(names)}{more}"
 
     def apply(self, problem: Problem) -> Action:
         """Count a problem and return whether to keep or drop the sample that it affects.
@@ -327,7 +372,7 @@ class PolicyFork(Policy):
     @property
     def counted(self) -> PolicyCounts:
         """The counts so far."""
-        return PolicyCounts(self.counts, self.dropped, self._limit - self.maxerr, self._warnings)
+        return PolicyCounts(self.counts, self.dropped, self._limit - self.maxerr, self._warnings, self.missing)
 
 
 def _fork(allow: frozenset[str], skip: frozenset[str], maxerr: int, strict: frozenset[str]) -> PolicyFork:
@@ -336,9 +381,7 @@ def _fork(allow: frozenset[str], skip: frozenset[str], maxerr: int, strict: froz
 
 def _named(names: Iterable[str], option: str) -> frozenset[str]:
     chosen = {part.strip() for name in names for part in name.split(",") if part.strip()}
-    if "all" in chosen:
-        return frozenset(PROBLEMS)
-    unknown = sorted(chosen - PROBLEMS.keys())
+    unknown = sorted(chosen - PROBLEMS.keys() - {"all"})
     if unknown:
         raise Usage(f"{option} {unknown[0]}: unknown problem; the problems are: all, {', '.join(PROBLEMS)}")
-    return frozenset(chosen)
+    return ALL | (chosen - {"all"}) if "all" in chosen else frozenset(chosen)

@@ -9,7 +9,7 @@ import pytest
 
 from tarkit import errors
 from tarkit.errors import CommandFailed, Problem, TarkitError, Usage, printable, respell, show
-from tarkit.problems import PROBLEMS, Policy
+from tarkit.problems import ALL, PROBLEMS, Policy
 from tarkit.samples import reader
 from tests._tools import each_row
 from tests.conftest import Archive, Piped, Run
@@ -17,7 +17,7 @@ from tests.conftest import Archive, Piped, Run
 DEFAULTS = {
     "error": """
         truncated zero-filled no-end-marker bad-header bad-data trailing-data scattered-sample joined-sample
-        duplicate-entry unmovable-entry changed-source foreign-source missing-field bad-field sparse-entry
+        duplicate-entry unmovable-entry changed-source foreign-source missing-shard missing-field bad-field sparse-entry
     """,
     "warning": """
         repeated-key unsafe-name

@@ -67,7 +67,6 @@ FINDINGS: dict[str, ProblemKind] = {
         "",
         "leave such samples out: --json names both of each pair, tarkit cat --exclude-keys-from takes keys",
     ),
-    "missing-shard": ProblemKind("error", "the --manifest lists a shard that does not exist", "", "", "fetch it again"),
     "extra-shard": ProblemKind("error", "the --manifest does not list a shard", "", ""),
     "changed-shard": ProblemKind(
         "error",

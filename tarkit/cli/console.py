@@ -170,6 +170,7 @@ class ConsoleRun(Run):
             "problems": dict(self.policy.counts),
             "skipped": dropped,
             **({"dropped": self.dropped} if self.dropped else {}),
+            **({"missing": list(self.policy.missing)} if self.policy.missing else {}),
             **self.facts,
         }
         if "jobs" in self.facts:  # their problems are in their own messages
@@ -185,6 +186,8 @@ class ConsoleRun(Run):
             text = f"{self.command}: {', '.join(counts)}{self.extra}, {seconds:.2f} s"
             if dropped:
                 text += ", skipped for " + ", ".join(f"{name}: {count}" for name, count in dropped.items())
+            if missing := self.policy.missing_words:
+                text += f"; {missing}"
             if self.dropped:
                 text += f" ({plural(self.dropped, 'sample')} left out)"
             say(text)

@@ -26,6 +26,7 @@ from tarkit.pipeline import rows as shared
 from tarkit.pipeline.output import Output, archive_output
 from tarkit.pipeline.output import text_output as open_text
 from tarkit.pipeline.selection import ChangeOptions, FieldOptions, ProblemOptions, SelectOptions
+from tarkit.problems import Policy
 from tarkit.samples.select import parse_slice
 from tarkit.sizes import EARLIEST, LATEST
 from tarkit.streams.codecs.registry import FORMAT_ALIASES, MESSAGES
@@ -93,7 +94,7 @@ def find_inputs(
 ) -> list[Location]:
     """Return the inputs that the words name; raise Usage for one that the command also writes."""
     try:
-        locations = expand_inputs(words, files_from, null, load)
+        locations = expand_inputs(words, files_from, null, load, missing="some" if _skips_missing() else False)
     except TarkitError as error:
         error.hint = error.hint or _maybe_output(words) or _maybe_command(words)
         raise
@@ -102,6 +103,12 @@ def find_inputs(
     for path in (*files_from, *(words if load else ())):
         current().reserve(path, "a list of inputs", written=False)
     return locations
+
+
+def _skips_missing() -> bool:
+    """Return whether the options of the command say to continue without inputs that do not exist."""
+    given = click.get_current_context().params
+    return Policy(given.get("allow") or (), given.get("skip") or ()).skips_missing
 
 
 def _maybe_output(words: tuple[str, ...]) -> str | None:

@@ -81,7 +81,7 @@ def mix(
     def opened(locations: list[Location], interleave: int) -> Dataset:
         return for_run(run, locations, shard_slice, interleave=interleave, prefetch=parallel - 1)
 
-    sources = open_sources(spec, opened, tell=run.tell)
+    sources = open_sources(spec, opened, tell=run.tell, missing=run.policy.skips_missing)
     run.refuse([location for source in sources for location in source.data.locations])
     seed = shared.draw_seed(select.seed)
     for number, source in enumerate(sources):

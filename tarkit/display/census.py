@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tarkit.errors import Problem
 from tarkit.problems import Policy
 from tarkit.samples.checks import EntryChecks
-from tarkit.samples.dataset import open_source
+from tarkit.samples.dataset import ABSENT, open_source
 from tarkit.samples.groups import EntryGroups, plain_groups
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import KEYLESS, Recent, TarSample, key_of, split_name
@@ -342,7 +342,11 @@ def count_input(
     Raises:
         TarkitError: as `count_samples` and `open_source` do; the file was changed meanwhile.
     """
-    source = open_source(location, tmpdir=tmpdir)
+    try:
+        source = open_source(location, tmpdir=tmpdir)
+    except ABSENT as error:
+        policy.leave_out(location.name, error)
+        return Census(name=location.name)
     try:
         if visit is not None or policy.allowed or policy.skipped or policy.maxerr:
             census = count_samples(source, policy, visit)

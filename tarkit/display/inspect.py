@@ -263,7 +263,8 @@ def _count_archives(locations: Sequence[Location], run: Run, balance: Balance | 
         run.note(f"{census.name}: {plural(census.samples, 'sample')}, {plural(census.size, 'byte')}")
         run.samples += census.samples
         run.bytes += census.size
-        shards.append(census)
+        if census.name not in run.policy.missing:
+            shards.append(census)
         if balance is not None and classes is not None:
             balance.classes.merge(classes)
     return shards

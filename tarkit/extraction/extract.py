@@ -15,7 +15,7 @@ from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.output import and_archives, status_of, total_size
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.template import refuse_braces
-from tarkit.problems import PROBLEMS
+from tarkit.problems import ALL
 from tarkit.samples.dataset import is_plain_file
 from tarkit.samples.sample import singly
 from tarkit.stores.schemes import refuse_url
@@ -74,7 +74,7 @@ def extract(
     directory, force = options.directory, options.force
     policy = run.policy
     if "unsafe-name" in policy.allowed:
-        if len(policy.allowed) < len(PROBLEMS):
+        if not policy.allowed >= ALL:
             allow, skip = spell("allow", "unsafe-name"), spell("skip", "unsafe-name")
             raise Usage(f"{allow}: what is unsafe is never extracted", f"{skip} leaves it out")
         policy.allowed -= {"unsafe-name"}

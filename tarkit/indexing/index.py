@@ -26,6 +26,7 @@ from tarkit.pipeline.run import Run
 from tarkit.pipeline.selection import ProblemOptions
 from tarkit.pipeline.template import refuse_template
 from tarkit.problems import Policy
+from tarkit.samples.dataset import without_missing
 from tarkit.stores.schemes import find_scheme, scheme_of
 from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location, parse_output
@@ -170,7 +171,7 @@ class ShardIndexes:
     """The indexes of shards, for a run."""
 
     def __init__(self, run: Run, locations: Sequence[Location], options: IndexOptions) -> None:
-        self.run, self.locations, self.options = run, locations, options
+        self.run, self.locations, self.options = run, without_missing(locations, run.policy), options
         self.formats = options.formats
         self._output = None if options.output is None else os.fspath(options.output)
         self._storage = locations[0].options

@@ -68,6 +68,7 @@ class IndexedDataset(Sequence[Sample]):
         self._numbers: dict[bytes, int] = {}
         self._by_index: dict[int, tuple[int, array[int]]] = {}
         """Of the shards whose headers were not read, their first sample, and where the last entry of each begins."""
+        self._missing: set[int] = set()  # shards that are left out
         self._confirmed = -1  # the sample that was read last
         places = {location.text: location for location in locations}
         requests = prefetch_objects(
@@ -76,10 +77,16 @@ class IndexedDataset(Sequence[Sample]):
             lambda url, size: _look(places[url]),
         )
         for location, request in requests:
-            if is_view(location):
-                self._add_view(location, run)
+            try:
+                if is_view(location):
+                    self._add_view(location, run)
+                    continue
+                shard, covered, lines = _look(location) if request is None else request.result()
+            except (FileNotFoundError, PermissionError) as error:
+                run.policy.leave_out(location.name, error)
+                self._missing.add(len(self._sources))
+                self._sources.append(_OpenedShard(location))
                 continue
-            shard, covered, lines = _look(location) if request is None else request.result()
             source = shard.source()
             for index, reason in lines:
                 (run.note if isinstance(reason, lookup.Unreadable) else run.warn)(lookup.not_used(index, reason))
@@ -105,7 +112,10 @@ class IndexedDataset(Sequence[Sample]):
         """Add the samples of a view; each starts at the number of its row, and ends as many bytes later as it has."""
         from tarkit.pipeline.view_index import ViewIndex
 
-        view = ViewIndex(location, run.policy.allowed)
+        skips = {"missing-shard"} if run.policy.skips_missing else set()
+        view = ViewIndex(location, run.policy.allowed | skips)
+        for name, error in view.missing.items():
+            run.policy.leave_out(name, error)
         for row, (key, size) in enumerate(zip(view.keys, view.sizes, strict=True)):
             self._add(key, row, row + size)
         self._sources.append(view)
@@ -124,9 +134,9 @@ class IndexedDataset(Sequence[Sample]):
         return len(self._starts)
 
     @property
-    def sources(self) -> list[WindowSource]:
-        """The shards and views, in order; those that were closed are opened again."""
-        return [shard.source() for shard in self._sources]
+    def sources(self) -> dict[int, WindowSource]:
+        """The shards and views by their numbers, without those left out; those that were closed are opened again."""
+        return {number: shard.source() for number, shard in enumerate(self._sources) if number not in self._missing}
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and key.encode("utf-8", "surrogateescape") in self._numbers
@@ -159,7 +169,9 @@ class IndexedDataset(Sequence[Sample]):
 
     def samples(self, numbers: Sequence[int]) -> Iterator[Sample]:
         """Yield the samples of numbers, in this order; those of objects of stores are fetched before their turn."""
-        if len(numbers) < 2 or not any(shard.remote for shard in self._sources):
+        if len(numbers) < 2 or not any(
+            shard.remote for number, shard in enumerate(self._sources) if number not in self._missing
+        ):
             return map(self._sample, numbers)
         from tarkit.streams.prefetch import Groups, fetch_ahead
 

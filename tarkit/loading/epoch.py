@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -63,8 +64,8 @@ def read_headers(data: Dataset, full: bool, equal: bool) -> Headers:
             unfit = "where, map or a step that may leave samples out"
             raise Usage(f"equal with shuffle='full' needs all samples: it cannot be used with {unfit}")
         index = IndexedDataset(data.locations, run)
-        for shard, (location, source) in enumerate(zip(data.locations, index.sources, strict=True)):
-            note_mark(marks, shard, location, source)
+        for shard, source in index.sources.items():
+            note_mark(marks, shard, data.locations[shard], source)
         return index, [len(index)] if equal else [], marks
     sizes = []
     for shard in range(len(data.locations)):
@@ -136,8 +137,10 @@ class Shards:
         """Open a shard at a position; its mark is added to `marks`."""
         keep = keeper(run.tmpdir) if self.settings.shuffle or position.only is not None else None
         location = self.data.locations[shard]
-        if is_view(location) and (mark := present_mark(location)) is not None:
-            marks[shard] = mark
+        if is_view(location):
+            with suppress(FileNotFoundError):  # it is reported when it is opened
+                if (mark := present_mark(location)) is not None:
+                    marks[shard] = mark
         note = partial(note_mark, marks, shard, location)
         return Cursor(self.data.only([shard]), shard, run, position, keep, note)
 
@@ -215,6 +218,8 @@ class EpochReader:
                 self._turns.append(self._open(shard, Position(number, skip=not self._settings.full), run))
             self._begun = True
             yield from self._items(run)
+            if missing := run.policy.missing_words:
+                run.warn(f"epoch {self._start.epoch}: {missing}")
         except BaseException:  # of GeneratorExit nothing is being made
             if self._making is not None and (not self._taken or self._taken[-1] is not self._making):
                 self._taken.append(self._making)

@@ -57,17 +57,22 @@ class ShardFiles:
         times: a hash of values that change whenever a file is written or copied.
     """
 
-    def __init__(self, locations: Sequence[Location]) -> None:
-        """Look at all files."""
+    def __init__(self, locations: Sequence[Location], missing: bool = False) -> None:
+        """Look at all files, of which some may be `missing`."""
         paths = [os.path.abspath(location.text) for location in locations if location.kind == "path"]
         common = os.path.commonpath(map(os.path.dirname, paths)) if paths else ""
         names, times = [], []
         for location in locations:
             name, size = location.text, -1
             if location.kind == "path":
-                name, status = os.path.relpath(name, common), os.stat(name)
-                size = status.st_size
-                times.append(b"%d %d %d" % (status.st_ino, status.st_mtime_ns, status.st_ctime_ns))
+                name = os.path.relpath(name, common)
+                try:
+                    status = os.stat(location.text)
+                    size = status.st_size
+                    times.append(b"%d %d %d" % (status.st_ino, status.st_mtime_ns, status.st_ctime_ns))
+                except FileNotFoundError:
+                    if not missing:
+                        raise
             names.append(b"%d %d %s" % (len(os.fsencode(name)), size, os.fsencode(name)))
         self.names = digest(b"".join(names))
         self.times = digest(b" ".join(times))
@@ -90,8 +95,13 @@ def find_changed(locations: Sequence[Location], marks: Marks, *, files: bool) ->
     """Return a shard that does not have its mark, None if all have it. Without `files` only objects are compared."""
     for number, mark in marks.items():
         location = locations[number]
-        if files and location.kind == "path" and _mark_of_file(location.text) != mark:
-            return location
+        if files and location.kind == "path":
+            try:
+                now = _mark_of_file(location.text)
+            except FileNotFoundError:
+                now = ""
+            if now != mark:
+                return location
     objects = [(locations[number], mark) for number, mark in marks.items() if locations[number].kind == "url"]
     if not objects:
         return None

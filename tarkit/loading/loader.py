@@ -72,7 +72,7 @@ class Loader(Iterable[Any]):
             raise TypeError(f"tarkit.loader() got an unexpected keyword argument {name!r}: see tarkit.LoaderOptions")
         select, where = arguments.pop("select", None), arguments.pop("where", None)
         decode, allow_pickle = arguments.pop("decode", None), arguments.pop("allow_pickle", False)
-        storage = arguments.pop("storage_options", None)
+        reading = {name: arguments.pop(name) for name in ("on_missing", "storage_options") if name in arguments}
         place = [arguments.pop(name, None) for name in ("rank", "world", "worker", "workers")]
         if arguments.pop("as_tuple", False):
             if select is None:
@@ -82,11 +82,12 @@ class Loader(Iterable[Any]):
             select = [word for word in words if word not in ("__key__", "__url__")] or None
         self._settings = LoaderSettings(**arguments)
         if isinstance(inputs, Dataset):
-            if storage is not None:
-                raise Usage("storage_options cannot be used with a dataset: tarkit.open takes them")
+            for name, value in reading.items():
+                if value is not None and (name, value) != ("on_missing", "error"):
+                    raise Usage(f"{name} cannot be used with a dataset", "give it to tarkit.open")
             data = inputs
         else:
-            data = open_dataset(inputs, storage_options=storage)
+            data = open_dataset(inputs, **reading)
         data = data if where is None else data.where(where)
         data = data if select is None else data.select(select)
         if decode is not None:
@@ -96,7 +97,7 @@ class Loader(Iterable[Any]):
         self._given_place: tuple[int | None, ...] = tuple(place)
         self._find_place()  # raises for numbers that do not go together
         self._shards = Shards(data.apart(), self._settings)
-        self._files = ShardFiles(data.locations)
+        self._files = ShardFiles(data.locations, data.new_run().policy.skips_missing)
         self._epoch = 0
         self._loaded: Progress | None = None
         self._loaded_for = WorkerPlace()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from tarkit.arguments import check_at_least, check_choice, check_function, check_whole
 from tarkit.errors import Usage
+from tarkit.pipeline.selection import OnMissingShard
 
 if TYPE_CHECKING:
     from tarkit.decoding.decoder import DecodeSpec
@@ -50,6 +51,8 @@ class LoaderOptions(TypedDict, total=False):
         worker, workers: the number of this worker and of all workers of a node. By default those of `$WORKER` and
             `$NUM_WORKERS`, else of torch's DataLoader, else 0 of 1.
         allow_idle: whether there may be fewer shards than workers, so that some have no samples.
+        on_missing: `"warn"` goes on without shards that are missing or broken, and names them at the end of an epoch;
+            see `tarkit.open`, which has it for a dataset.
         storage_options: how URLs are reached, as for `tarkit.open`.
     """
 
@@ -76,6 +79,7 @@ class LoaderOptions(TypedDict, total=False):
     worker: int | None
     workers: int | None
     allow_idle: bool
+    on_missing: OnMissingShard
     storage_options: Mapping[str, object] | None
 
 

@@ -21,6 +21,7 @@ from tarkit.mixing.spec import SUFFIXES, MixSpec, SourceSpec, parse_mapping, rea
 from tarkit.options import Options, row
 from tarkit.pipeline.chain import refuse_twice
 from tarkit.pipeline.run import Run
+from tarkit.pipeline.selection import OnMissingShard, ProblemOptions, with_broken
 from tarkit.pipeline.stages import buffer_shuffle, without_strays
 from tarkit.pipeline.steps import Flow, Step
 from tarkit.samples.dataset import InputReader
@@ -42,6 +43,7 @@ class OpenArguments(TypedDict, total=False):
     skip: str | Iterable[str]
     maxerr: int
     on_problem: Callable[[str], None] | None
+    on_missing: OnMissingShard
     prefetch: int
     shard_slice: slice | None
     tmpdir: str | None
@@ -71,7 +73,7 @@ def mix(
         repeat: whether a dataset that has no more begins again, up to `total`, or until all came to their end once. A
             sample that comes for the second time has `~2` after its key, then `~3` and so on.
         each: called with the dataset of each source; returns it with the steps that choose samples before the draw.
-        reading: `allow`, `skip`, `maxerr`, `on_problem`, `prefetch`, `shard_slice`, `tmpdir`, `storage_options` as for
+        reading: `allow`, `skip`, `maxerr`, `on_problem`, `on_missing`, `prefetch`, `shard_slice`, `tmpdir`, `storage_options` as for
             `tarkit.open`, for sources that are names.
 
     Raises:
@@ -89,7 +91,13 @@ def mix(
     if reading and None not in datasets:
         raise Usage(f"{next(iter(reading))}: it is for sources that are names", "give it to tarkit.open")
     opened = open_sources(
-        spec, lambda locations, interleave: open(locations, interleave=interleave, **reading), datasets, options=storage
+        spec,
+        lambda locations, interleave: open(locations, interleave=interleave, **reading),
+        datasets,
+        options=storage,
+        missing=ProblemOptions.of(
+            {**reading, "skip": with_broken(reading.get("skip", ()), reading.get("on_missing", "error"))}
+        ).skips_missing,
     )
     if each is not None:
         check_function(each=each)
@@ -216,7 +224,7 @@ def _reads_once(location: Location) -> bool:
     if isinstance(location.file, FileObjectInput):
         return not location.file.seekable
     if location.kind == "path":
-        return not stat.S_ISREG(os.stat(location.text).st_mode)
+        return os.path.exists(location.text) and not stat.S_ISREG(os.stat(location.text).st_mode)
     return location.kind == "stdin"
 
 
@@ -233,6 +241,7 @@ def open_sources(
     datasets: Sequence[Dataset | None] = (),
     tell: Callable[[str], None] = lambda text: None,
     options: StoreOptions | None = None,
+    missing: bool = False,
 ) -> list[MixSource]:
     """Return the sources of a mix.
 
@@ -242,10 +251,11 @@ def open_sources(
         datasets: datasets in place of names.
         tell: called with the number of missing files, where they are allowed.
         options: those of URLs.
+        missing: whether files that do not exist are left out.
     """
     sources = []
     for source, data in zip(spec.sources, datasets or [None] * len(spec.sources), strict=True):
-        opened = open_shards(locate(source, tell, options), source.nstreams) if data is None else data
+        opened = open_shards(locate(source, tell, options, missing), source.nstreams) if data is None else data
         sources.append(MixSource(source, opened.then(_LeaveOutStrays())))
     refuse_twice(location for source in sources for location in source.data.locations)
     return sources

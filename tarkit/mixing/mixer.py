@@ -167,16 +167,18 @@ class Mix(Generic[Item]):
 # ---- The inputs of a source
 
 
-def locate(spec: SourceSpec, tell: Callable[[str], None], options: StoreOptions | None = None) -> list[Location]:
-    """Return the inputs of a source. With `allow_missing`, `tell` is called with the number of missing files.
+def locate(
+    spec: SourceSpec, tell: Callable[[str], None], options: StoreOptions | None = None, missing: bool = False
+) -> list[Location]:
+    """Return the inputs of a source. With its `allow_missing`, `tell` is called with the number of missing files.
 
-    `options` are those of URLs.
+    `options` are those of URLs. With `missing`, files that do not exist are left out when they are read.
 
     Raises TarkitError for a missing file, or if all are missing.
     """
     if not spec.allow_missing:
         try:
-            locations = expand_inputs(spec.words, options=options)
+            locations = expand_inputs(spec.words, options=options, missing="some" if missing else False)
         except TarkitError as error:
             error.hint = _weight_hint(spec.words) or error.hint
             raise

@@ -428,8 +428,15 @@ class Chain:
         return chain
 
 
-def locate(inputs: Input | Iterable[Input], options: StoreOptions | None = None) -> tuple[Location, ...]:
-    """Return the locations of inputs: words as on the command line, and file objects. `options` are those of URLs.
+def locate(
+    inputs: Input | Iterable[Input], options: StoreOptions | None = None, missing: bool = False
+) -> tuple[Location, ...]:
+    """Return the locations of inputs: words as on the command line, and file objects.
+
+    Args:
+        inputs: the inputs.
+        options: those of URLs.
+        missing: include paths that do not exist, if another input exists.
 
     Raises:
         TarkitError: an input does not exist, a pattern matches nothing, or there are no inputs.
@@ -438,13 +445,17 @@ def locate(inputs: Input | Iterable[Input], options: StoreOptions | None = None)
     if isinstance(inputs, Location):
         return (inputs,)
     if isinstance(inputs, (str, os.PathLike)):
-        return tuple(expand_inputs((os.fsdecode(inputs),), options=options))
+        return tuple(expand_inputs((os.fsdecode(inputs),), options=options, missing="some" if missing else False))
     if hasattr(inputs, "read"):
         source = FileObjectInput(cast(BinaryIO, inputs))
         return (Location("object", "", source.name, source),)
     if not isinstance(inputs, Iterable) or isinstance(inputs, (bytes, bytearray, memoryview)):
         raise TypeError(f"an input is a path, a file object or a list of these, not {type(inputs).__name__}")
-    locations = tuple(location for item in inputs for location in locate(item, options))
+    items = tuple(inputs)
+    if missing and all(isinstance(item, (str, os.PathLike)) for item in items) and items:
+        locations = tuple(expand_inputs([os.fsdecode(item) for item in items], options=options, missing="some"))
+    else:
+        locations = tuple(location for item in items for location in locate(item, options))
     if not locations:
         raise Usage("the list of inputs is empty", "did a pattern match nothing?")
     refuse_twice(locations)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
-from tarkit.arguments import split_names
+from tarkit.arguments import check_choice, split_names
 from tarkit.errors import Usage, spell
 from tarkit.options import Options, row
 from tarkit.pipeline.run import Run
-from tarkit.problems import PROBLEMS, Policy
+from tarkit.problems import BROKEN_SHARDS, PROBLEMS, Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.select import KeyList, PerClass, Select, parse_slice
 from tarkit.sizes import parse_count
@@ -223,8 +223,22 @@ def _complete_problem(ctx: Any, param: Any, incomplete: str) -> list[str]:
     return [name for name in (*PROBLEMS, "all") if name.startswith(incomplete)]
 
 
+OnMissingShard = Literal["error", "warn"]
+
+
+def with_broken(skip: str | Iterable[str], on_missing: OnMissingShard) -> list[str]:
+    """Return names of problems to skip, with those of shards that are missing or broken for `on_missing="warn"`."""
+    check_choice("on_missing", on_missing, OnMissingShard)
+    names = list(split_names(skip, "skip"))
+    return names if on_missing == "error" else [*names, *BROKEN_SHARDS]
+
+
 class ProblemOptions(Options):
-    """What about problems: the options of a `Policy`, and `tarkit.open`."""
+    """What about problems: the options of a `Policy`, and `tarkit.open`.
+
+    Attributes:
+        skips_missing: whether shards that do not exist are left out.
+    """
 
     allow: str | Iterable[str] = row(
         "Problems",
@@ -256,7 +270,7 @@ class ProblemOptions(Options):
 
     def check(self) -> None:
         """Raise Usage for names that are no problems."""
-        Policy(self.allow, self.skip)
+        self.skips_missing = Policy(self.allow, self.skip).skips_missing
 
     def policy(self, run: Run) -> Policy:
         """Return the policy of a run."""

@@ -39,6 +39,7 @@ class ViewIndex:
     Attributes:
         keys: the keys of the rows.
         sizes: the bytes of the samples.
+        missing: archives that are left out, with the errors.
 
     Raises:
         TarkitError: it is no view, has changed, or names a file that does not exist.
@@ -58,6 +59,7 @@ class ViewIndex:
         self._state = self.source().size, self.source().version
         if state not in (None, self._state):
             raise Unsupported(f"{location.name}: the view has changed since it was read", "open it again")
+        self.missing = self._reader.missing
         self._lock = Lock()
         self._shards, self._numbers = list(self._reader.shards), array("i")
         self.keys: list[bytes] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import islice, pairwise, repeat
+from itertools import groupby, islice, pairwise, repeat
 from operator import add, or_, sub
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,7 @@ class ViewReader:
         name: the view, for messages.
         shards: the archives, by the names that they have in the view.
         dropped: how many samples the policy left out in the last pass.
+        missing: archives that are left out, with the errors.
         versions: the sizes and versions of archives that were opened; of one that is opened later it must be the same.
 
     Raises:
@@ -69,6 +70,8 @@ class ViewReader:
         self._inputs = inputs
         self._file = view_file(location, take=True)
         self._file.store_in(inputs.tmpdir)
+        self.missing: dict[str, MissingFile] = {}
+        self._left_out: set[str] = set()  # by the names that they have in the view
         self.shards = {shard: self._locate(location, shard) for shard in self._file.shards()}
         self._ranges = RangeList(inputs.tmpdir)
         self._sources: dict[str, WindowSource] = {}
@@ -79,7 +82,10 @@ class ViewReader:
         location, allowed = locate_archive(view, shard)
         if location.kind == "path" and not os.path.isfile(location.text):
             hint = "has the view or the shard been moved? Paths in a view are relative to its directory"
-            raise MissingFile(f"{location.name}: No such file or directory; named by {view.name}", hint, location.text)
+            message = f"{location.name}: No such file or directory; named by {view.name}"
+            error = self.missing[location.name] = MissingFile(message, hint, location.text)
+            self._inputs.policy.leave_out(location.name, error)
+            self._left_out.add(shard)
         if not allowed:
             message = f"it names {location.name}, which is not below its own directory"
             problem = Problem("foreign-source", view.name, None, message)
@@ -93,17 +99,31 @@ class ViewReader:
         return self._file.source
 
     def rows(self) -> Iterator[Rows]:
-        """Yield the rows in order."""
-        return self._file.rows()
+        """Yield the rows in order, without those of archives that are left out."""
+        return self._present(self._file.rows()) if self._left_out else self._file.rows()
+
+    def _present(self, rows_in_order: Iterator[Rows]) -> Iterator[Rows]:
+        for rows in rows_in_order:
+            at = 0
+            for missing, group in groupby(range(len(rows.keys)), lambda at, rows=rows: self._names_missing(rows, at)):  # type: ignore[misc]
+                count = len(list(group))
+                if missing:
+                    self.dropped += count
+                else:
+                    yield rows.part(at, count)
+                at += count
+
+    def _names_missing(self, rows: Rows, at: int) -> bool:
+        return not self._left_out.isdisjoint([each.shard for each in rows.ranges(at)])
 
     def batches(self) -> Iterator[SampleBatch]:
         """Read the samples; those of objects of stores are fetched before their turn."""
         self.dropped = 0
-        if self._inputs.unread:
+        if self._inputs.unread and not self._left_out:
             yield from self._unread()
             return
         before = 0
-        rows_in_order = self._file.rows()
+        rows_in_order = self.rows()
         if any(location.kind == "url" for location in self.shards.values()):
             rows_in_order = self._fetched(rows_in_order)
         for rows in rows_in_order:

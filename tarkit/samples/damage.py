@@ -144,13 +144,17 @@ class Recovery:
             self._policy.warn(f"{self._source.name}: at {self.reader.broken}: {words}")
 
     def check_has_entry(self) -> None:
-        """Raise the allowed damage if there is no whole entry: the input is not an archive. Zero bytes may be one."""
+        """Raise the allowed damage if there is no whole entry: the input is not an archive, and may be left out as one.
+
+        Zero bytes may be an archive.
+        """
         problem = self._first
         empty = self._source.size == 0 and self._source.failure is None
         if problem not in (None, self.final_error) and not (empty or self._had_entry or self.reader.has_entry):
             message = f"no whole entry was found: {problem.detail}"
             hint = f"{spell('allow')} and {spell('skip')} cannot read an archive without a whole entry"
-            raise Problem(problem.name, problem.archive, problem.offset, message, problem.hint or hint)
+            error = Problem(problem.name, problem.archive, problem.offset, message, problem.hint or hint)
+            self._policy.leave_out(problem.archive, error)
 
     def _leave_out(self, key: bytes | None, entries: list[Raw]) -> None:
         """Leave out the incomplete sample before damage, and suspect the next one. A sample is counted once."""

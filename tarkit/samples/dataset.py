@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -55,6 +56,9 @@ A header costs the time of a reply, temporary space the time to write and to rea
 """
 
 SNIFFED = 512  # bytes by which the format is recognised
+
+ABSENT = (FileNotFoundError, PermissionError, Unsupported)
+"""Errors of opening a shard for which it is left out with `--skip missing-shard`; not those that any shard may have."""
 
 
 def open_source(
@@ -127,6 +131,18 @@ def open_source(
         source = _stream(reader, location, ahead, tmpdir, None if offset else file)
     source.object_version = version
     return source
+
+
+def without_missing(locations: Iterable[Location], policy: Policy) -> list[Location]:
+    """Return inputs without the files that do not exist, which the policy leaves out. Raises MissingFile."""
+    present = []
+    for location in locations:
+        if location.kind == "path" and not os.path.lexists(location.text):
+            number = errno.ENOENT
+            policy.leave_out(location.name, unreadable(location.name, OSError(number, os.strerror(number))))
+        else:
+            present.append(location)
+    return present
 
 
 def object_of(location: Location) -> tuple[str, StoreOptions | None] | None:
@@ -473,19 +489,23 @@ class DatasetReader(InputReader):
         copy: CopiedStream | None = None
         rest = open_ahead(self.locations, object_of)
         while True:
-            for location in islice(rest, self.prefetch + 1 - len(waiting)):
+            while len(waiting) <= self.prefetch and (location := next(rest, None)) is not None:
                 stream = (self.stream and self.contents and not self.spool) or (
                     self.contents and location.kind == "url"
                 )
                 reordered = self.reordered and location.kind == "url"
-                source = self.open_view(location, self) or open_source(
-                    location,
-                    ahead=self.prefetch > 0,
-                    decode_ahead=self.decode_ahead and self.interleave == 1,
-                    tmpdir=self.tmpdir,
-                    stream=stream,
-                    reordered=reordered,
-                )
+                try:
+                    source = self.open_view(location, self) or open_source(
+                        location,
+                        ahead=self.prefetch > 0,
+                        decode_ahead=self.decode_ahead and self.interleave == 1,
+                        tmpdir=self.tmpdir,
+                        stream=stream,
+                        reordered=reordered,
+                    )
+                except ABSENT as error:
+                    self.policy.leave_out(location.name, error)
+                    continue
                 if reordered and stream and isinstance(source, Source):
                     ways = "read in order, from its start", "headers are read first, then each sample by its range"
                     self.note(f"{location.name}: {ways[source.seekable]}")

@@ -108,7 +108,7 @@ def expand_inputs(
     nul: bool = False,
     load: bool = False,
     options: StoreOptions | None = None,
-    missing: bool = False,
+    missing: bool | Literal["some"] = False,
 ) -> list[Location]:
     """Return the inputs that the arguments name, in order.
 
@@ -118,7 +118,7 @@ def expand_inputs(
         nul: the names in the lists end with NUL and are taken literally, as `find -type f -print0` writes them.
         load: the only argument is a list (tarp's -l).
         options: how URLs are reached; None for the options of the process.
-        missing: include paths that do not exist, for a caller that reports all of them.
+        missing: include paths that do not exist, for a caller that reports all of them; `"some"` if another input exists.
 
     Raises:
         TarkitError: an input does not exist, or a list cannot be read.
@@ -131,10 +131,12 @@ def expand_inputs(
     if not words and not files_from:
         return [STDIN]
     _stdin_once(words.count("-") + files_from.count("-"))
-    expansion = _Expansion(options, missing)
+    expansion = _Expansion(options, bool(missing))
     locations = [location for word in words for location in expansion.inputs(word)]
     locations += expand_lists(files_from, nul, expansion.exact_path if nul else expansion.inputs)
     _stdin_once(sum(location.kind == "stdin" for location in locations) + files_from.count("-"))
+    if missing == "some" and all(each.kind == "path" and not os.path.lexists(each.text) for each in locations):
+        raise _missing(locations[0].text)
     return locations
 
 
