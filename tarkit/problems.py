@@ -180,7 +180,7 @@ PROBLEMS: dict[str, ProblemKind] = {
 
 
 ALL = frozenset(PROBLEMS) - {"missing-shard"}
-"""The problems that `all` stands for. An input that is not there is more than a problem of a sample: it has to be named."""
+"""The problems that `all` stands for. That an input is not there is no problem of a sample, and has to be named."""
 
 BROKEN_SHARDS = (
     *("missing-shard", "truncated", "zero-filled", "no-end-marker", "bad-header", "bad-data", "trailing-data"),
@@ -294,7 +294,9 @@ class Policy:
         """Leave out a shard that cannot be opened, or raise the error."""
         if not self.skips_missing:
             raise error
-        reason = (isinstance(error, OSError) and error.strerror) or getattr(error, "detail", str(error)).removeprefix(f"{name}: ")
+        reason = (isinstance(error, OSError) and error.strerror) or getattr(error, "detail", str(error)).removeprefix(
+            f"{name}: "
+        )
         self.apply(Problem("missing-shard", name, None, reason))
         self.missing[name] = None
 

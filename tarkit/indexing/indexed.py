@@ -68,7 +68,7 @@ class IndexedDataset(Sequence[Sample]):
         self._numbers: dict[bytes, int] = {}
         self._by_index: dict[int, tuple[int, array[int]]] = {}
         """Of the shards whose headers were not read, their first sample, and where the last entry of each begins."""
-        self._missing: set[int] = set()  # shards that are left out
+        self._left_out: set[int] = set()  # shards that are left out
         self._confirmed = -1  # the sample that was read last
         places = {location.text: location for location in locations}
         requests = prefetch_objects(
@@ -84,7 +84,7 @@ class IndexedDataset(Sequence[Sample]):
                 shard, covered, lines = _look(location) if request is None else request.result()
             except (FileNotFoundError, PermissionError) as error:
                 run.policy.leave_out(location.name, error)
-                self._missing.add(len(self._sources))
+                self._left_out.add(len(self._sources))
                 self._sources.append(_OpenedShard(location))
                 continue
             source = shard.source()
@@ -136,7 +136,7 @@ class IndexedDataset(Sequence[Sample]):
     @property
     def sources(self) -> dict[int, WindowSource]:
         """The shards and views by their numbers, without those left out; those that were closed are opened again."""
-        return {number: shard.source() for number, shard in enumerate(self._sources) if number not in self._missing}
+        return {number: shard.source() for number, shard in enumerate(self._sources) if number not in self._left_out}
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and key.encode("utf-8", "surrogateescape") in self._numbers
@@ -170,7 +170,7 @@ class IndexedDataset(Sequence[Sample]):
     def samples(self, numbers: Sequence[int]) -> Iterator[Sample]:
         """Yield the samples of numbers, in this order; those of objects of stores are fetched before their turn."""
         if len(numbers) < 2 or not any(
-            shard.remote for number, shard in enumerate(self._sources) if number not in self._missing
+            shard.remote for number, shard in enumerate(self._sources) if number not in self._left_out
         ):
             return map(self._sample, numbers)
         from tarkit.streams.prefetch import Groups, fetch_ahead

@@ -73,8 +73,8 @@ def mix(
         repeat: whether a dataset that has no more begins again, up to `total`, or until all came to their end once. A
             sample that comes for the second time has `~2` after its key, then `~3` and so on.
         each: called with the dataset of each source; returns it with the steps that choose samples before the draw.
-        reading: `allow`, `skip`, `maxerr`, `on_problem`, `on_missing`, `prefetch`, `shard_slice`, `tmpdir`, `storage_options` as for
-            `tarkit.open`, for sources that are names.
+        reading: `allow`, `skip`, `maxerr`, `on_problem`, `on_missing`, `prefetch`, `shard_slice`, `tmpdir`,
+            `storage_options` as for `tarkit.open`, for sources that are names.
 
     Raises:
         TarkitError: when the mix is read, for a dataset without samples.

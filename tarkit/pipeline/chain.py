@@ -452,8 +452,9 @@ def locate(
     if not isinstance(inputs, Iterable) or isinstance(inputs, (bytes, bytearray, memoryview)):
         raise TypeError(f"an input is a path, a file object or a list of these, not {type(inputs).__name__}")
     items = tuple(inputs)
-    if missing and all(isinstance(item, (str, os.PathLike)) for item in items) and items:
-        locations = tuple(expand_inputs([os.fsdecode(item) for item in items], options=options, missing="some"))
+    names = [os.fsdecode(item) for item in items if isinstance(item, (str, os.PathLike))]
+    if missing and names and len(names) == len(items):
+        locations = tuple(expand_inputs(names, options=options, missing="some"))
     else:
         locations = tuple(location for item in items for location in locate(item, options))
     if not locations:

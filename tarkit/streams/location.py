@@ -118,7 +118,7 @@ def expand_inputs(
         nul: the names in the lists end with NUL and are taken literally, as `find -type f -print0` writes them.
         load: the only argument is a list (tarp's -l).
         options: how URLs are reached; None for the options of the process.
-        missing: include paths that do not exist, for a caller that reports all of them; `"some"` if another input exists.
+        missing: include paths that do not exist, for a caller that reports all; `"some"` if another input exists.
 
     Raises:
         TarkitError: an input does not exist, or a list cannot be read.

@@ -41,7 +41,7 @@ def shards(here: Path) -> list[str]:
     ],
 )
 def test_commands(command: str, run: Run, here: Path) -> None:
-    """The output is that of the other shards, and the summary names the one that is missing; by default it is an error."""
+    """The output is that of the other shards, and the summary names the missing one; by default it is an error."""
     write()
     others = run(*command.format("s-0.tar s-2.tar s-3.tar", "expected").split())
     os.unlink("s-1.tar")
@@ -69,7 +69,9 @@ def test_many_are_counted(run: Run, shards: list[str]) -> None:
 
 
 @pytest.mark.parametrize("fault", ["missing", "html", "cut"])
-@pytest.mark.parametrize("options", [{}, {"shuffle": 9}, {"shuffle": "full"}, {"interleave": 2}, {"equal": "drop"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"shuffle": 9}, {"shuffle": "full"}, {"interleave": 2}, {"equal": "drop"}], ids=str
+)
 def test_a_loader(fault: str, options: dict[str, Any], shards: list[str]) -> None:
     """It gives the samples of the other shards once, also if the shard vanishes behind its start, and names it."""
     lines: list[str] = []
