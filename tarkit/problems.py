@@ -119,7 +119,7 @@ PROBLEMS: dict[str, ProblemKind] = {
         "an input, or an archive that a view or a --manifest names, does not exist, may not be read or is no archive",
         "continues without it",
         "continues without it; the summary names it. `all` does not include it. If no input exists, the run ends",
-        "fetch it again; --skip missing-shard continues without it",
+        "fetch it again",
     ),
     "missing-field": ProblemKind(
         "error",
