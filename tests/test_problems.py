@@ -9,7 +9,7 @@ import pytest
 
 from tarkit import errors
 from tarkit.errors import CommandFailed, Problem, TarkitError, Usage, printable, respell, show
-from tarkit.problems import ALL, PROBLEMS, Policy
+from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples import reader
 from tests._tools import each_row
 from tests.conftest import Archive, Piped, Run
