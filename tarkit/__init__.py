@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tarkit.dataset import open as open
     from tarkit.dataset import stats as stats
     from tarkit.decoding.picture import picture as picture
+    from tarkit.decoding.video import video as video
     from tarkit.display.census import Share as Share
     from tarkit.display.inspect import FieldStats as FieldStats
     from tarkit.display.inspect import Stats as Stats
@@ -94,6 +95,7 @@ _MODULES = {
     "sql": "tarkit.query.sql",
     "stats": "tarkit.dataset",
     "verify_index": "tarkit.indexing.index",
+    "video": "tarkit.decoding.video",
     "write_on_cluster": "tarkit.cluster.api",
 }
 
@@ -137,6 +139,7 @@ __all__ = [
     "sql",
     "stats",
     "verify_index",
+    "video",
     "write_on_cluster",
 ]
 

@@ -254,6 +254,7 @@ EDGE = {
     "pyarrow": lambda name: name == "tarkit.tables.parquet",
     "urllib3": lambda name: name in ("tarkit.stores.http", "tarkit.stores.hub", "tarkit.stores.ais"),
     "soundfile": lambda name: name.startswith("tarkit.media."),
+    "av": lambda name: name == "tarkit.decoding.video",
     "simplejpeg": lambda name: name in ("tarkit.media.whole_pictures", "tarkit.decoding.jpeg"),
     "fsspec": lambda name: name == "tarkit.stores.other",
     "obstore": lambda name: name in ("tarkit.stores.objects", "tarkit.stores.buckets", "tarkit.stores.bucket_lists"),
@@ -285,7 +286,7 @@ def test_libraries_have_one_place(name: str) -> None:
 
 LAZY = """
     zstandard lz4 isal tqdm rich PIL filetype imagesize numpy pyarrow duckdb yaml subprocess multiprocessing
-    sqlite3 zipfile msgpack cbor2 soundfile simplejpeg torch distributed dask
+    sqlite3 zipfile msgpack cbor2 soundfile simplejpeg av torch distributed dask
     cloudpickle google google_crc32c
 """
 

@@ -71,13 +71,16 @@ def check_size(form: PictureForm, height: int, width: int, stored: int) -> None:
 
 
 def of_pixels(pixels: Any, form: PictureForm) -> Any:
-    """Return the form of an array of uint8, height x width, with 3 or 4 channels behind. Tensors are views of it."""
+    """Return the form of an array of uint8, height x width, with 3 or 4 channels behind but for L; also of several.
+
+    Tensors are views of it.
+    """
     if form.floats:
         numpy = media_library("numpy", "pictures as arrays")
         pixels = numpy.divide(pixels, 255, dtype=numpy.float32)
     if form.library == "torch":
         tensor = media_library("torch", "pictures as tensors").from_numpy(pixels)
-        return tensor if tensor.ndim == 2 else tensor.permute(2, 0, 1)
+        return tensor if form.mode == "L" else tensor.movedim(-1, -3)
     return pixels
 
 

@@ -133,7 +133,10 @@ def _of_jpeg(pixels: Any, plan: PicturePlan, scale: int, form: PictureForm) -> A
         return of_pixels(pixels[top : top + rows, left : left + columns], form)
     if form.library == "torch" and not any(each % scale for each in plan.box):
         part = pixels[top // scale : (top + rows) // scale, left // scale : (left + columns) // scale]
-        return of_pixels(_resized_by_torch(part, plan), form)
+        tensor = _resized_by_torch(part, plan)
+        if not form.floats:
+            return tensor
+        return of_pixels((tensor if tensor.ndim == 2 else tensor.permute(1, 2, 0)).numpy(), form)
     Image = media_library("PIL.Image", "pictures")
     if scale == 1:
         pixels, plan = pixels[top : top + rows, left : left + columns], plan._replace(box=(0, 0, rows, columns))
@@ -141,16 +144,15 @@ def _of_jpeg(pixels: Any, plan: PicturePlan, scale: int, form: PictureForm) -> A
 
 
 def _resized_by_torch(pixels: Any, plan: PicturePlan) -> Any:
-    """Return an array of uint8 in the size of the result."""
+    """Return an array of uint8 as a tensor in the size of the result, channels first."""
     torch = media_library("torch", "pictures as tensors")
     tensor = torch.from_numpy(pixels)
     planes = tensor[None] if tensor.ndim == 2 else tensor.permute(2, 0, 1)
-    resize = torch.nn.functional.interpolate
-    result = resize(planes[None], plan.resized, mode="bilinear", antialias=True)[0].permute(1, 2, 0)
-    height, width = plan.shape
-    top, left = middle(result.shape[0], height), middle(result.shape[1], width)
-    result = result[top : top + height, left : left + width]
-    return (result[:, :, 0] if tensor.ndim == 2 else result).numpy()
+    result = torch.nn.functional.interpolate(planes[None], plan.resized, mode="bilinear", antialias=True)[0]
+    if plan.kept is not None:
+        (height, width), (top, left) = plan.kept, map(middle, result.shape[1:], plan.kept)
+        result = result[:, top : top + height, left : left + width]
+    return result[0] if tensor.ndim == 2 else result
 
 
 def _resized(image: Any, plan: PicturePlan, scale: int) -> Any:

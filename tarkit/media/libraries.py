@@ -17,6 +17,7 @@ _LIBRARIES = {  # module: the library, and the extra of tarkit that installs it
     "soundfile": ("soundfile", "sound"),
     "PIL.Image": ("Pillow", "images"),
     "simplejpeg": ("simplejpeg", "images"),
+    "av": ("PyAV", "video"),
 }
 
 

@@ -273,6 +273,9 @@ def test_tensors(name: str) -> None:
         assert abs(found.permute(1, 2, 0).numpy() - reference(data, "RGB", **target)).max() <= 1
         grey = tarkit.picture("torchl8", **target)(data)
         assert grey.shape == shape
+        for form in ("l", "rgb"):
+            floats, whole = (tarkit.picture(f"torch{form}{bits}", **target)(data) for bits in ("", "8"))
+            assert floats.numpy().tolist() == (whole.numpy() / numpy.float32(255)).tolist()
     data = photo(480, 640)
     found, expected = (tarkit.picture(form, short_side=50)(data) for form in ("torchrgb8", "rgb8"))
     assert abs(found.permute(1, 2, 0).numpy().astype(int) - expected).max() <= 1

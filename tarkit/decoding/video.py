@@ -1,0 +1,365 @@
+"""Decode frames of a video, from its bytes in memory, by PyAV, whose wheels have the libraries of ffmpeg in them.
+
+Only what is needed is decoded: from the keyframe in front of a wanted time. A time is that of presentation, in seconds
+from the first frame. Where a jump to a keyframe leads behind the wanted time, or to a damaged frame, the video is
+decoded from its start, so that each frame is the one that a decoder of all frames gives.
+
+Source: the documentation of PyAV, and that of ffmpeg's formats: bytes are opened as one of three formats that name no
+other files. ISO/IEC 14496-12 (boxes), RFC 9559 (segments) and RIFF say where content ends.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any, NamedTuple
+
+from tarkit.decoding.forms import FORMS, PictureForm, check_form, of_pixels
+from tarkit.decoding.target import PictureTarget, middle, parse_target
+from tarkit.errors import TarkitError, Usage
+from tarkit.media.kinds import HEAD, kind_of
+from tarkit.media.libraries import media_library
+from tarkit.media.limits import check_decoded
+from tarkit.sizes import plural
+
+_BOXES = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip")  # with which mp4 and mov begin, behind their length
+_JUMP = 2.0  # seconds to the next wanted frame from which on a jump is tried
+_BACK = (0.0, 0.2, 1.0, 4.0)
+"""Seconds in front of a wanted time to which a jump is tried: formats look for times of decoding."""
+
+_ROUNDING = 1e-6  # seconds by which a time may differ from that of a frame, and mean it
+_MISSING = 1.0  # seconds at the end that a header may have too many
+_MODES = {"RGB": "rgb24", "L": "gray8"}
+
+
+def video(
+    form: str = "rgb8",
+    *,
+    start: float = 0.0,
+    stop: float | None = None,
+    stride: int | None = None,
+    fps: float | None = None,
+    frames: int | None = None,
+    short_side: int | None = None,
+    size: int | tuple[int, int] | None = None,
+    times: bool = False,
+) -> VideoDecoder:
+    """Return a rule of `decode` for video: `decode={"mp4": tarkit.video("torchrgb8", fps=2, short_side=256)}`.
+
+    Args:
+        form: that of the frames: `"rgb8"`, `"l8"`, `"rgb"`, `"l"` for numpy arrays, frames x height x width x 3 (for
+            grey frames x height x width); `"torchrgb8"` and so on for tensors, frames x 3 x height x width.
+        start, stop: seconds from the first frame; from start on, before stop.
+        stride: every so many frames one, beginning with the first one from start on.
+        fps: so many frames a second: those that are shown at start, start + 1 / fps and so on.
+        frames: at most so many of stride or fps. Without these so many, spread evenly: the frames that are shown in the
+            middle of so many equal parts of the time.
+        short_side, size: height and width of the frames in pixels, as in `tarkit.picture`; ffmpeg resizes them.
+        times: return a tuple of the frames and their times, an array of float64 in seconds.
+
+    mp4, mov, webm, mkv and avi are decoded. Without stride, fps and frames all frames are returned. A rotation in the
+    header is not applied.
+
+    Raises:
+        Usage: arguments that do not go together.
+
+    >>> import tarkit
+    >>> tarkit.video("torchrgb8", start=1.5, fps=2, frames=8)
+    <tarkit.video of form torchrgb8, start 1.5, fps 2, frames 8>
+    """
+    check_form(form)
+    if FORMS[form].library == "pil" or FORMS[form].mode not in _MODES:
+        raise Usage(f"video has no form {form}", "the forms of frames are rgb8, l8, rgb, l, torchrgb8 and so on")
+    for name, value in (("stride", stride), ("frames", frames)):
+        if value is not None and (type(value) is not int or value < 1):
+            raise Usage(f"{name} is a number of frames, not {value!r}")
+    if stride is not None and fps is not None:
+        raise Usage("stride counts frames, fps times: one of them can be given")
+    if fps is not None and not fps > 0:
+        raise Usage(f"fps is more than 0, not {fps!r}")
+    if not start >= 0 or (stop is not None and not stop > start):
+        raise Usage(f"start={start!r} and stop={stop!r} are no part of a video")
+    return VideoDecoder(form, Clip(start, stop, stride, fps, frames), parse_target(short_side, size, None), times)
+
+
+class Clip(NamedTuple):
+    """The wanted part of a video, as `video` describes it."""
+
+    start: float
+    stop: float | None
+    stride: int | None
+    fps: float | None
+    frames: int | None
+
+
+class VideoDecoder:
+    """Decodes frames of videos; `tarkit.video` makes one. It can be pickled."""
+
+    def __init__(self, form: str, clip: Clip, target: PictureTarget, times: bool) -> None:
+        """See `video`."""
+        self._form, self._clip, self._target, self._times = form, clip, target, times
+
+    def __repr__(self) -> str:
+        named = (self._clip._asdict() | self._target._asdict()).items()
+        words = [f"{name.replace('_', ' ')} {value}" for name, value in named if value is not None and value != 0.0]
+        return f"<tarkit.video of {', '.join([f'form {self._form}', *words])}>"
+
+    def __call__(self, data: bytes) -> Any:
+        """Return the frames of a video of these bytes, and their times if they are wanted.
+
+        Raises:
+            MissingLibrary: PyAV is not installed.
+            TooLarge: the frames are more than a field may become.
+            TarkitError: another format, no video in it, damage.
+            Exception: whatever PyAV raises.
+        """
+        numpy = media_library("numpy", "video", extra="video")
+        form = FORMS[self._form]
+        jumps = True
+        while True:
+            with _Reader(data, jumps) as reader:
+                shape = self._target.plan(reader.height, reader.width)
+                convert = _Conversion(form, shape.resized or (reader.height, reader.width), shape.kept, len(data))
+                try:
+                    chosen = [(time, convert(frame)) for time, frame in _chosen(reader, self._clip)]
+                    break
+                except TarkitError:
+                    raise
+                except Exception:
+                    if not reader.jumped:
+                        raise
+                    jumps = False
+        height, width = shape.shape
+        empty = numpy.empty((0, height, width) if form.mode == "L" else (0, height, width, 3), numpy.uint8)
+        found = of_pixels(numpy.stack([pixels for _, pixels in chosen]) if chosen else empty, form)
+        return (found, numpy.array([time for time, _ in chosen], numpy.float64)) if self._times else found
+
+
+class _NotThere(Exception):
+    """A jump led behind the wanted frame, or to a damaged one."""
+
+
+class _Conversion:
+    """Makes arrays of frames, as long as all of them together are no more than a field may become."""
+
+    def __init__(self, form: PictureForm, resized: tuple[int, int], kept: tuple[int, int] | None, stored: int) -> None:
+        self._form, self._resized, self._kept, self._stored, self._count = form, resized, kept, stored, 0
+
+    def __call__(self, frame: Any) -> Any:
+        (height, width), mode = self._resized, str(self._form.mode)
+        self._count += 1
+        each = height * width * len(mode) * (4 if self._form.floats else 1)
+        check_decoded(self._count * each, self._stored)
+        pixels = frame.reformat(width, height, _MODES[mode], interpolation="BILINEAR").to_ndarray()
+        if self._kept is None:
+            return pixels
+        (rows, columns), (top, left) = self._kept, map(middle, self._resized, self._kept)
+        return pixels[top : top + rows, left : left + columns].copy()
+
+
+class _Reader:
+    """Reads the frames of the first video of a file, with their times; jumps to keyframes if `jumps`."""
+
+    def __init__(self, data: bytes, jumps: bool) -> None:
+        av = media_library("av", "video")
+        format = _format(data)
+        if (end := _END[format](data)) > len(data):
+            raise TarkitError(f"it is cut off: it has {len(data)} of {plural(end, 'byte')}")
+        self._container = av.open(io.BytesIO(data), format=format)
+        try:
+            if not self._container.streams.video:
+                raise TarkitError("it has no video")
+            self._stream = self._container.streams.video[0]
+            self._stream.codec_context.thread_count = 1  # processes are what works in parallel
+            self.height, self.width = self._stream.codec_context.height, self._stream.codec_context.width
+            check_decoded(self.height * self.width * 3, len(data))
+        except BaseException:
+            self._container.close()
+            raise
+        self.jumped, self._jumps, self._jump = False, jumps, _JUMP
+        self._first = self._stream.start_time or 0
+        self._frames = self._decoded()
+        self._at = -1.0
+
+    def __enter__(self) -> _Reader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._container.close()
+
+    def duration(self, exact: bool = False) -> float | None:
+        """Return seconds by the header; None if it has none, or with `exact` none for this video alone."""
+        if self._stream.duration:
+            return float(self._stream.duration * self._stream.time_base)
+        known = self._container.duration and not (exact and len(self._container.streams) > 1)
+        return self._container.duration / 1e6 if known else None
+
+    def _decoded(self) -> Iterator[Any]:
+        yield from self._container.decode(self._stream)
+
+    def next(self) -> tuple[float, Any] | None:
+        """Return the next frame and its time; None at the end."""
+        frame = next(self._frames, None)
+        if frame is None:
+            return None
+        if frame.is_corrupt or frame.pts is None:
+            if self.jumped:
+                raise _NotThere
+            what = "is damaged" if frame.is_corrupt else "has no time"
+            raise TarkitError(f"the frame behind {self._at:.3f} s {what}")
+        self._at = self._time(frame)
+        return self._at, frame
+
+    def near(self, time: float) -> None:
+        """Go on with a frame at this time or before it: the one at a keyframe, if that is far ahead, else the next."""
+        if not self._jumps or time - max(self._at, 0) < self._jump:
+            return
+        before, self.jumped = self._at, True
+        for back in _BACK:
+            self._container.seek(self._first + int((time - back) / self._stream.time_base), stream=self._stream)
+            frames = self._decoded()
+            first = next(frames, None)
+            if first is None or first.pts is None:
+                break
+            if (at := self._time(first)) <= time:
+                if at <= before:
+                    self._jump *= 2  # keyframes are further apart
+                self._frames = chain([first], frames)
+                return
+        raise _NotThere
+
+    def _time(self, frame: Any) -> float:
+        return float((frame.pts - self._first) * self._stream.time_base)
+
+    def length(self, frame: Any) -> float:
+        """Return for how many seconds a frame is shown."""
+        rate = self._stream.average_rate
+        return float((frame.duration or 0) * self._stream.time_base) or (float(1 / rate) if rate else 0.0)
+
+    def check_end(self, end: float, wanted: float | None) -> None:
+        """Raise TarkitError if a video that ends here should go on, as the header says, and more of it is wanted."""
+        said = self.duration(exact=True)
+        if said is not None and min(said, said if wanted is None else wanted) > end + _MISSING:
+            raise TarkitError(f"it is cut off: its frames end at {end:.3f} s of {said:.3f} s")
+
+
+def _format(data: bytes) -> str:
+    """Return the format of ffmpeg that reads this content. Raises TarkitError for another one than three."""
+    if data[4:8] in _BOXES:
+        return "mp4"
+    if data.startswith(b"\x1a\x45\xdf\xa3"):
+        return "matroska"
+    if data.startswith(b"RIFF") and data[8:12] == b"AVI ":
+        return "avi"
+    raise TarkitError(f"it is {kind_of(data[:HEAD], b'', len(data))}, not mp4, mov, webm, mkv or avi")
+
+
+def _end_of_boxes(data: bytes) -> int:
+    """Return where the last box of mp4 or mov ends, or should end."""
+    at = 0
+    while at + 8 <= len(data):
+        size = int.from_bytes(data[at : at + 4])
+        if size == 1:
+            size = int.from_bytes(data[at + 8 : at + 16])
+        if size < 8:  # 0: up to the end
+            break
+        at += size
+    return at
+
+
+def _end_of_segment(data: bytes) -> int:
+    """Return where the segment of a Matroska file ends, or should end."""
+    start, size = _element(data, 4)
+    if data[start + size : start + size + 4] != b"\x18\x53\x80\x67":
+        return 0
+    start, size = _element(data, start + size + 4)
+    return start + size
+
+
+def _element(data: bytes, at: int) -> tuple[int, int]:
+    """Return where the content of an element of EBML begins, and its size, by the size at `at`; 0 if it has none."""
+    length = 9 - data[at].bit_length() if at < len(data) else 1
+    size = int.from_bytes(data[at : at + length]) & ((1 << 7 * length) - 1)
+    return at + length, 0 if size == (1 << 7 * length) - 1 else size
+
+
+_END: dict[str, Callable[[bytes], int]] = {
+    "mp4": _end_of_boxes,
+    "matroska": _end_of_segment,
+    "avi": lambda data: 8 + int.from_bytes(data[4:8], "little"),
+}
+"""Where content ends by its own sizes."""
+
+
+def _chosen(reader: _Reader, clip: Clip) -> Iterator[tuple[float, Any]]:
+    """Return the wanted frames with their times."""
+    if clip.fps is not None:
+        return _shown(reader, _regular(clip), clip.stop, to_end=False)
+    if clip.frames is None or clip.stride is not None:
+        return _counted(reader, clip)
+    return _shown(reader, _spread(reader, clip), clip.stop, to_end=True)
+
+
+def _counted(reader: _Reader, clip: Clip) -> Iterator[tuple[float, Any]]:
+    """Yield every so many frames one."""
+    reader.near(clip.start)
+    number, end = 0, 0.0
+    while (found := reader.next()) is not None:
+        time, frame = found
+        if clip.stop is not None and time >= clip.stop - _ROUNDING:
+            return
+        end = time + reader.length(frame)
+        if time < clip.start - _ROUNDING:
+            continue
+        if number % (clip.stride or 1) == 0:
+            yield found
+            if clip.frames is not None and number // (clip.stride or 1) + 1 == clip.frames:
+                return
+        number += 1
+    reader.check_end(end, clip.stop)
+
+
+def _regular(clip: Clip) -> Iterator[float]:
+    """Yield the times of so many frames a second."""
+    count = 0
+    while clip.frames is None or count < clip.frames:
+        time = clip.start + count / float(clip.fps or 1)
+        if clip.stop is not None and time >= clip.stop - _ROUNDING:
+            return
+        yield time + _ROUNDING
+        count += 1
+
+
+def _spread(reader: _Reader, clip: Clip) -> Iterator[float]:
+    """Yield so many times in the middle of equal parts."""
+    ends = [end for end in (reader.duration(), clip.stop) if end is not None]
+    if not ends:
+        raise TarkitError("its header does not say how long it is", "give stop=, in seconds, or fps= or stride=")
+    if (length := min(ends) - clip.start) <= 0:
+        return
+    for number in range(clip.frames or 0):
+        yield clip.start + (number + 0.5) * length / (clip.frames or 1) + _ROUNDING
+
+
+def _shown(reader: _Reader, wanted: Iterator[float], stop: float | None, to_end: bool) -> Iterator[tuple[float, Any]]:
+    """Yield the frame that is shown at each time; with `to_end` the last one also behind its end."""
+    shown: tuple[float, Any] | None = None
+    later: tuple[float, Any] | None = None  # the frame behind it, if it is read
+    ended = False
+    for time in wanted:
+        if later is not None and later[0] <= time:
+            shown, later = later, None
+        if later is None and not ended:
+            reader.near(time)
+            while (found := reader.next()) is not None and found[0] <= time:
+                shown = found
+            later, ended = found, found is None
+            shown = shown or later  # the first frame is shown before its time
+        if shown is None:
+            return
+        if ended and time >= (end := shown[0] + reader.length(shown[1])):
+            reader.check_end(end, stop)
+            if not to_end:
+                return
+        yield shown
