@@ -38,15 +38,6 @@ def test_flags_may_be_given_twice(run: Run, archive: Archive) -> None:
     assert Path("out.tar").read_bytes() == tar(AB)
 
 
-def test_an_allowed_error_is_printed(run: Run, archive: Archive) -> None:
-    """An allowed error is printed as a warning."""
-    word = archive(AB)
-    Path(word).write_bytes(Path(word).read_bytes()[:5000])
-    lines = run("cat", word, "--allow", "truncated", "-o", "out.tar").lines
-    assert lines[0].startswith(f"tarkit: warning: {word}: at 5000: the input ends inside")
-    assert lines[0].endswith("[truncated]")
-
-
 @each_row(
     ("content", "hint"),
     [

@@ -15,7 +15,7 @@ from tarkit.spill import multimap
 from tarkit.streams import source
 from tests._tools import each_row
 from tests.commands.test_check import R, Rows, found, names, objects, rows
-from tests.conftest import GNU, PAX, Archive, Feed, Link, Ran, Run, each_feed, keys, tar
+from tests.conftest import GNU, PAX, Archive, Feed, Link, Ran, Run, each_feed, tar
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -247,13 +247,3 @@ def test_long_entries(run: Run, archive: Archive, here: Path, monkeypatch: pytes
     assert [line.split(": ")[2] for line in messages(run("check", name, "--same-as", other, exit=1))] == [
         "'a' differs in 'bin', compared with in.tar at 0 [changed-sample]"
     ]
-
-
-def test_after_other_commands(run: Run, archive: Archive) -> None:
-    """split, cat --shuffle and compression keep all samples."""
-    name = archive([row for n in range(20) for row in rows(f"k{n:02}_", 1)])
-    run("split", name, "-c", "7", "-o", "s-%d.tar.zst")
-    run("cat", "s-{0..2}.tar.zst", "--shuffle", "20", "--seed", "1", "-o", "mixed.tar")
-    assert keys("mixed.tar") != keys(name)
-    run("check", name, "--same-as", "mixed.tar")
-    run("check", name, "--same-as", "s-{0..2}.tar.zst")
