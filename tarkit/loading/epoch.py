@@ -88,8 +88,8 @@ class Shards:
         marks: with shuffle="full", whose samples are of all shards, the marks of all; see `tarkit.loading.identity`.
     """
 
-    def __init__(self, data: Dataset, settings: LoaderSettings) -> None:
-        """Count samples, or read all headers, if the settings need it."""
+    def __init__(self, data: Dataset, settings: LoaderSettings, counted: bool = False) -> None:
+        """Count samples, or read all headers, if the settings need it; the first also if they are to be `counted`."""
         self.data = data
         self.settings = settings
         self.count = len(data.locations)
@@ -97,16 +97,49 @@ class Shards:
         self._index: IndexedDataset | None = None
         self.sizes: list[int] = []
         self.marks: dict[int, str] = {}
-        if settings.full or settings.equal:
+        counted = counted or settings.equal is not None
+        if settings.full or counted:
             # in a process of its own for stores whose libraries start threads, or workers could not be forked
             url = next((place.text for place in data.locations if starts_threads(place)), None)
-            read = partial(read_headers, data, settings.full, settings.equal is not None)
+            read = partial(read_headers, data, settings.full, counted)
             self._index, self.sizes, self.marks = read() if url is None else in_child(url, read)
 
     @property
     def items(self) -> int:
         """The units that are divided among the workers: shards, or samples."""
         return self.count if self._index is None else len(self._index)
+
+    @property
+    def choice(self) -> str:
+        """The selection of samples as text."""
+        return self.data.choice
+
+    def marks_in(self, progress: Progress) -> dict[int, str]:
+        """Return the marks of shards in a position. Raises ValueError."""
+        return parse_marks(progress.marks, self.count)
+
+    def has_part(self, place: WorkerPlace) -> bool:
+        """Return whether a worker has a part of the shards, or samples."""
+        return self.settings.resample or bool(place.divide(range(self.items)))
+
+    def check_idle(self, place: WorkerPlace, name: str = "", allow_idle: bool | None = None) -> None:
+        """Raise Usage for fewer shards than workers, unless the settings, or `allow_idle`, let some have none."""
+        settings = self.settings
+        allow_idle = settings.allow_idle if allow_idle is None else allow_idle
+        if self.items < place.parts and not settings.resample and not allow_idle:
+            words = "sample" if settings.full else "shard"
+            units = f"{name}{plural(self.items, words)} for {place.describe()}"
+            raise Usage(f"{units}: some would have no samples", "give fewer workers or more shards, or allow_idle=True")
+
+    def reader(self, place: WorkerPlace, progress: Progress) -> EpochReader:
+        """Return the reader of a worker, from a position on."""
+        return EpochReader(self, place, progress)
+
+    def part_size(self, epoch: int, place: WorkerPlace) -> int:
+        """Return the number of samples of a worker in an epoch, where they were counted."""
+        if self.settings.full:
+            return len(place.divide(range(self.items)))
+        return sum(self.sizes[shard] for shard in self.order(epoch, place))
 
     def order(self, epoch: int, place: WorkerPlace) -> Iterable[int]:
         """Return the shards of a worker in an epoch, in order; a list, or without end with `resample`."""
@@ -127,7 +160,7 @@ class Shards:
         if settings.full:
             whole, rest = divmod(self.sizes[0], place.parts)
             return whole + (rest > 0 and not drop)
-        totals = [sum(self.sizes[shard] for shard in self.order(epoch, part)) for part in place.all()]
+        totals = [self.part_size(epoch, part) for part in place.all()]
         if 0 in totals and not settings.allow_idle:
             idle = f"{totals.count(0)} of {place.describe()} get no samples in epoch {epoch}"
             raise Usage(idle, "give fewer workers or more shards, or allow_idle=True")
@@ -299,7 +332,7 @@ class EpochReader:
         """
         shard, number = place
         row = number if self._rows is None else self._rows[number]
-        again = self._settings.resample or self._settings.equal == "repeat"
+        again = self._settings.resample or self._settings.equal == "repeat" or self._settings.length is not None
         return self._start.epoch, shard, row, *((*self._place, read) if again else ())
 
     def _taken_before(self) -> Iterator[Numbered]:
@@ -331,7 +364,7 @@ class EpochReader:
     def _samples(self, run: Run) -> Iterator[Numbered]:
         """Return the samples of the shards that are not open yet, behind those that are."""
         shards = self._shards.order(self._start.epoch, self._place)
-        if self._settings.equal is not None:  # also "drop": some samples may be left out
+        if self._size is not None and not self._settings.resample:  # also "drop": some samples may be left out
             return self._laps(list(shards), run)
         return self._lap(islice(shards, self._opened, None), run)
 

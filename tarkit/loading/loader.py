@@ -11,11 +11,14 @@ from tarkit.dataset import open as open_dataset
 from tarkit.errors import TarkitError, Usage
 from tarkit.loading.division import WorkerPlace, find_place, find_process_group
 from tarkit.loading.epoch import EpochReader, Shards
-from tarkit.loading.identity import ShardFiles, find_changed, parse_marks
+from tarkit.loading.identity import ShardFiles, find_changed
+from tarkit.loading.mixed import MixedReader, MixedShards
 from tarkit.loading.settings import LoaderOptions, LoaderSettings
 from tarkit.loading.state import Progress
+from tarkit.mixing.mix import Mixture
 from tarkit.samples.fields import field_names
-from tarkit.sizes import plural
+
+Reader = EpochReader | MixedReader
 
 if TYPE_CHECKING:
     from tarkit.pipeline.chain import Input
@@ -39,6 +42,11 @@ def loader(inputs: Input | Iterable[Input] | Dataset, **options: Unpack[LoaderOp
     ['b/0'] [3]
     """
     return Loader(inputs, **options)
+
+
+def _open_shards(data: Dataset, settings: LoaderSettings) -> Shards | MixedShards:
+    """Return the shards of a dataset, or those of the sources of a mix."""
+    return MixedShards(data, settings) if isinstance(data.origin, Mixture) else Shards(data.apart(), settings)
 
 
 class Loader(Iterable[Any]):
@@ -96,12 +104,12 @@ class Loader(Iterable[Any]):
             raise Usage("allow_pickle requires decode")
         self._given_place: tuple[int | None, ...] = tuple(place)
         self._find_place()  # raises for numbers that do not go together
-        self._shards = Shards(data.apart(), self._settings)
+        self._shards = _open_shards(data, self._settings)
         self._files = ShardFiles(data.locations, data.new_run().policy.skips_missing)
         self._epoch = 0
         self._loaded: Progress | None = None
         self._loaded_for = WorkerPlace()
-        self._reader: EpochReader | None = None
+        self._reader: Reader | None = None
 
     def _find_place(self) -> WorkerPlace:
         return find_place(*self._given_place)
@@ -134,20 +142,17 @@ class Loader(Iterable[Any]):
         Raises:
             Usage: there are more workers than shards, or the position was loaded for another worker.
         """
-        place, shards, settings = self._find_place(), self._shards, self._settings
+        place, shards = self._find_place(), self._shards
         if self._loaded is not None and self._loaded_for != place:
             words = "the position was loaded in another process, and is that of another worker"
             raise Usage(words, "load that of each worker in it, as StatefulDataLoader of the package torchdata does")
-        if shards.items < place.parts and not settings.resample and not settings.allow_idle:
-            words = "sample" if settings.full else "shard"
-            units = f"{plural(shards.items, words)} for {place.describe()}"
-            raise Usage(f"{units}: some would have no samples", "give fewer workers or more shards, or allow_idle=True")
+        shards.check_idle(place)
         progress, self._loaded = self._loaded or self._next(), None
         self._epoch = progress.following
-        reader = self._reader = EpochReader(shards, place, progress)
+        reader = self._reader = shards.reader(place, progress)
         return self._epochs(reader, place)
 
-    def _epochs(self, reader: EpochReader, place: WorkerPlace) -> Iterator[Any]:
+    def _epochs(self, reader: Reader, place: WorkerPlace) -> Iterator[Any]:
         """Yield the samples or batches of an epoch, and of those that follow in the same iteration."""
         while True:
             yield from reader
@@ -157,7 +162,8 @@ class Loader(Iterable[Any]):
                 return
             if remaining is None and not progress.given:
                 raise TarkitError("no samples: an iteration without end has nothing to give")
-            following = EpochReader(self._shards, place, Progress(progress.epoch + 1, remaining, progress.following))
+            begin = Progress(progress.epoch + 1, remaining, progress.following)
+            following = self._shards.reader(place, begin)
             if self._reader is reader:  # no other iteration has begun since
                 self._reader = following
             reader = following
@@ -171,7 +177,7 @@ class Loader(Iterable[Any]):
         settings, shards, place = self._settings, self._shards, self._find_place()
         epochs = range(self.epoch, self.epoch + (settings.epochs or 0))
         sizes = [shards.size(epoch, place) for epoch in epochs]
-        if settings.full and shards.whole and settings.equal is None and settings.transform is None:
+        if settings.full and isinstance(shards, Shards) and shards.whole and None in sizes and not settings.transform:
             sizes = [len(place.divide(range(shards.items)))] * len(epochs)
         if None in sizes or settings.epochs is None:
             ways = "equal, with length, and with shuffle='full' and no transform"
@@ -218,7 +224,7 @@ class Loader(Iterable[Any]):
         hint = "resume with the shards that it was made with, or begin an epoch without it"
         names, times = (state.get(name) for name in ("names", "times"))
         same = names == self._files.names and times == self._files.times
-        marks = parse_marks(progress.marks, self._shards.count)
+        marks = self._shards.marks_in(progress)
         if changed := find_changed(self._shards.data.locations, marks, files=not same):
             raise Usage(f"{changed.name}: not the shard of the position: its content has changed", hint)
         if names != self._files.names:
@@ -234,7 +240,7 @@ class Loader(Iterable[Any]):
         return {
             "shards": self._shards.count,
             "order": "full" if settings.full else "drawn" if settings.resample else order,
-            "filter": self._shards.data.choice,
+            "filter": self._shards.choice,
             "seed": settings.seed,
             "equal": settings.equal,
             **place._asdict(),

@@ -40,7 +40,8 @@ class LoaderOptions(TypedDict, total=False):
             worker with the fewest samples ends, `"repeat"` lets the others read theirs again until the one with most
             ends. The samples of all shards are counted once, when the loader is made.
             Behind `transform` its values count.
-        length: with `resample`, the number of samples (or values of `transform`) that each worker gives in an epoch.
+        length: the number of samples (or values of `transform`) that each worker gives in an epoch: the first of its
+            order, and with fewer it reads them again.
         batch: the number of samples in a batch. Without it there are no batches.
         partial: whether a last batch with fewer samples is given.
         collate: makes a batch of a list of samples; by default it is a dict with a list for each field, for tuples a
@@ -129,8 +130,8 @@ class LoaderSettings:
             raise Usage("shuffle='full' cannot be used with resample or interleave: it has no order of shards")
         if self.resample and self.equal:
             raise Usage("equal cannot be used with resample: give length, the number of samples of each worker")
-        if self.length is not None and not self.resample:
-            raise Usage("length requires resample", "equal gives each worker the same number of samples")
+        if self.length is not None and self.equal is not None:
+            raise Usage("length cannot be used with equal: it gives each worker the same number of samples")
         if self.collate is not None and self.batch is None:
             raise Usage("collate requires batch")
 

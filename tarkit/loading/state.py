@@ -12,7 +12,7 @@ from tarkit.errors import Usage
 from tarkit.loading.identity import parse_marks
 from tarkit.sizes import plural
 
-VERSION = 4
+VERSION = 5
 
 _PAIRS = ("open", "buffer", "taken")
 _WORDS = "<625I"  # the state of the Mersenne Twister
@@ -35,6 +35,9 @@ class Progress(NamedTuple):
         buffer: the samples in the shuffle buffer: shard and number.
         marks: what recognises the shards that were opened in this epoch, by `tarkit.loading.identity.marks_as_text`.
         random: the state of the random numbers of the buffer; None before the first sample.
+        sources: of a mix, the position in the present pass over each source.
+        drawn: how often each of these was drawn, since their number changed.
+        passes: how often the end of each was reached in this epoch.
     """
 
     epoch: int
@@ -48,19 +51,29 @@ class Progress(NamedTuple):
     taken: tuple[tuple[int, int], ...] = ()
     skip: int = 0
     marks: str = ""
+    sources: tuple[Progress, ...] = ()
+    drawn: tuple[int, ...] = ()
+    passes: tuple[int, ...] = ()
 
     def as_json(self, identity: Mapping[str, Any]) -> dict[str, Any]:
         """Return the position as values of JSON; `identity` is that of the loader."""
+        return {"version": VERSION, **identity, **self._plain()}
+
+    def _plain(self) -> dict[str, Any]:
         values = self._asdict()
         for name in _PAIRS:
             values[name] = list(map(list, values[name]))
-        return {"version": VERSION, **identity, **values}
+        lists = {"drawn": list(self.drawn), "passes": list(self.passes)}
+        return {**values, **lists, "sources": [source._plain() for source in self.sources]}
 
     @classmethod
     def of_json(cls, state: Mapping[str, Any], identity: Mapping[str, Any]) -> Self:
         """Return the position that `as_json` has written. Raises Usage if it is one in something else, or damaged."""
-        if not isinstance(state, Mapping) or state.get("version") != VERSION:
+        if not isinstance(state, Mapping) or not isinstance(state.get("version"), int):
             raise Usage("this is not the state of a loader", "load what state_dict has returned")
+        if state["version"] != VERSION:
+            words = f"the state of a loader has the form {state['version']}, and this tarkit reads the form {VERSION}"
+            raise Usage(words, "resume with the tarkit that stored it, or begin an epoch: set_epoch")
         for name, own in identity.items():
             if (other := state.get(name)) != own:
                 raise Usage(
@@ -68,16 +81,21 @@ class Progress(NamedTuple):
                     "resume with the shards, steps, seed and numbers of nodes and workers that it was made with",
                 )
         try:
-            progress = cls(**{name: state[name] for name in cls._fields})
-            pairs: dict[str, Any] = {
-                name: tuple((int(shard), int(number)) for shard, number in getattr(progress, name)) for name in _PAIRS
-            }
-            if progress.random is not None:
-                restore_random(Random(), progress.random)
-            parse_marks(progress.marks, state["shards"])
-            return progress._replace(**pairs)
+            return cls._parse(state, state["shards"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise Usage(f"the state of a loader is damaged: {error!r}") from None
+
+    @classmethod
+    def _parse(cls, state: Mapping[str, Any], shards: int) -> Self:
+        progress = cls(**{name: state[name] for name in cls._fields})
+        parsed: dict[str, Any] = {
+            name: tuple((int(shard), int(number)) for shard, number in getattr(progress, name)) for name in _PAIRS
+        }
+        if progress.random is not None:
+            restore_random(Random(), progress.random)
+        parse_marks(progress.marks, shards)
+        parsed |= {name: tuple(map(int, getattr(progress, name))) for name in ("drawn", "passes")}
+        return progress._replace(**parsed, sources=tuple(cls._parse(source, shards) for source in state["sources"]))
 
 
 def store_random(random: Random) -> str:

@@ -52,8 +52,9 @@ class OpenArguments(TypedDict, total=False):
 
 def mix(
     sources: str | os.PathLike[str] | Sequence[Dataset | tuple[Dataset, float] | Mapping[str, Any]],
-    seed: int,
+    seed: int = 0,
     *,
+    temperature: float = 1.0,
     total: int | None = None,
     until: Ends | None = None,
     repeat: bool = False,
@@ -66,7 +67,10 @@ def mix(
         sources: datasets, each with its weight, or 1; or the path of a file that describes a mix, in YAML or JSON, see
             `tarkit mix --help-all`. A source may also be a dict with the keys that it has in such a file: `shards`
             (names, or a dataset), `weight`, `probability`, `nrepeats`, `shuffle` and so on.
-        seed: decides the draw.
+        seed: decides the draw. A loader does not need it: it draws by a schedule, in which shares are those of the
+            weights at any time, and its own seed decides the order in each source.
+        temperature: the weights are taken to the power of 1/temperature: above 1 they come closer to each other, which
+            evens out sources whose weights are their sizes.
         total: how many samples are drawn at most.
         until: when the mix ends: once the `"first"` dataset has no more, or `"all"` of them; by default the first, with
             `repeat` after `total` samples.
@@ -75,6 +79,11 @@ def mix(
         each: called with the dataset of each source; returns it with the steps that choose samples before the draw.
         reading: `allow`, `skip`, `maxerr`, `on_problem`, `on_missing`, `prefetch`, `shard_slice`, `tmpdir`,
             `storage_options` as for `tarkit.open`, for sources that are names.
+
+    In `tarkit.loader` each worker draws from its part of each source. A source that ends and is drawn again begins
+    another pass over its shards, in another order; keys stay as they are. With `until="all"` and `repeat`, the shorter
+    sources come again until the longest ends; with `length` or `equal` of the loader any source comes again until the
+    worker has its number of samples. The next epoch begins all sources anew. `total` is for all workers together.
 
     Raises:
         TarkitError: when the mix is read, for a dataset without samples.
@@ -145,8 +154,23 @@ class MixOptions(Options):
         more="It ends with --total or --until all.",
     )
 
+    temperature: float = row(
+        "Mix",
+        "--temperature",
+        type=float,
+        default=1.0,
+        metavar="T",
+        help="Weights to the power of 1/T: above 1 they are more even.",
+    )
+
+    def flat(self, weight: float) -> float:
+        """Return a weight at the temperature."""
+        return weight if self.temperature == 1 else float(weight ** (1 / self.temperature))
+
     def check(self) -> None:
         """Raise Usage for a mix without an end."""
+        if not 0.01 <= self.temperature <= 1e6:
+            raise Usage(f"{spell('temperature', self.temperature)}: a number from 0.01 to 1000000")
         if self.repeat and self.until == "first":
             message = f"{spell('repeat')} cannot be used with {spell('until', 'first')}"
             raise Usage(f"{message}: it reads a source again after its end")
@@ -218,6 +242,16 @@ class MixSource:
             raise Usage(f"{spec.name}: choose and resample require inputs that can be read again")
         if (spec.resample or spec.choose or spec.any_order) and not self.data.of_archives:
             raise Usage(f"{spec.name}: a mix has no shards to choose or shuffle", "use its buffer_shuffle")
+
+    @property
+    def shards(self) -> int:
+        """The number of shards in a pass."""
+        return self.spec.choose or self.spec.resample or len(self.data.locations)
+
+    @property
+    def weight(self) -> float:
+        """Its weight: by default the number of its shards."""
+        return float(self.shards) if self.spec.weight is None else self.spec.weight
 
 
 def _reads_once(location: Location) -> bool:
@@ -341,7 +375,7 @@ class MixReader(InputReader):
         """Return a source to draw from: its samples, with the fields of its own and the common ones."""
         spec, common, policy = laps.source.spec, self.mixture.fields, self.policy
         fields = Fields(rename=spec.rename, rekey=spec.rekey)
-        weight = float(laps.shards) if spec.weight is None else spec.weight
+        weight = self.mixture.options.flat(laps.source.weight)
         return Stock(spec.name, weight, laps, spec.probability, lambda samples: common(fields(samples, policy), policy))
 
 
@@ -374,11 +408,6 @@ class Laps:
             size, seed = self._spec.shuffle, self._buffer.getrandbits(64)
             return buffer_shuffle(samples, size, seed, self.reader.tmpdir)
         return samples
-
-    @property
-    def shards(self) -> int:
-        """The number of shards in a pass."""
-        return self._spec.choose or self._spec.resample or len(self.source.data.locations)
 
     def _pass(self) -> Iterator[TarSample]:
         """Yield all samples once: stretches of shards that come for the first time, the second time and so on."""

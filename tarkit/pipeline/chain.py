@@ -399,6 +399,10 @@ class Chain:
         """Return the samples of another origin, through the same steps."""
         return self._with(origin, self._steps)
 
+    def with_steps(self, origin: Origin, steps: Sequence[Step]) -> Self:
+        """Return the samples of an origin through other steps."""
+        return self._with(origin, tuple(steps))
+
     def apart(self) -> Self:
         """Return the dataset for runs that read one archive each (`only`), in any order and any process.
 

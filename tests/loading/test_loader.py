@@ -515,7 +515,7 @@ def test_a_run_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_steps_that_need_all_samples(shards: str) -> None:
-    """They are refused by name, also streams and mixes."""
+    """They are refused by name, also streams, and mixes of mixes."""
     data = tarkit.open(shards)
     for changed, name in (
         (data.sort(), "sort"),
@@ -528,7 +528,7 @@ def test_steps_that_need_all_samples(shards: str) -> None:
         with pytest.raises(tarkit.Unsupported, match=f"{name} needs all samples in turn"):
             tarkit.loader(changed)
     with pytest.raises(tarkit.Unsupported, match="not a mix"):
-        tarkit.loader(tarkit.mix([(data, 1)], seed=1))
+        tarkit.loader(tarkit.mix([tarkit.mix([(data, 1)])]))
     os.mkfifo("fifo")
     with pytest.raises(tarkit.Unsupported, match="fifo: the archives are read again and again"):
         tarkit.loader("fifo")

@@ -374,14 +374,14 @@ def test_shuffle(shards: str) -> None:
 def test_choose_and_resample(shards: str) -> None:
     """choose draws N shards without replacement, anew in each lap; resample draws N with replacement."""
     laps = samples(SourceSpec("s", [shards], choose=2), again=True)
-    assert laps.shards == 2
+    assert laps.source.shards == 2
     rounds = [lap(laps).split() for _ in range(6)]
     assert all(len(keys) == 4 and len({key[0] for key in keys}) == 2 for keys in rounds)
     assert len({tuple(key[0] for key in keys) for keys in rounds}) > 2
     everything = [key for keys in rounds for key in keys]
     assert len(set(everything)) == 24
     laps = samples(SourceSpec("s", ["b.tar"], resample=3))
-    assert laps.shards == 3
+    assert laps.source.shards == 3
     assert lap(laps) == "b0 b1 b0~2 b1~2 b0~3 b1~3"
     assert len(set(lap(samples(SourceSpec("s", [shards], resample=9))).split())) == 18
     with pytest.raises(Usage, match=r"(?m)^s: choose 5 of 4 shards$"):

@@ -1,0 +1,315 @@
+"""A mix while training: each worker draws from its part of every source, by a schedule in place of random numbers.
+
+Sources are divided, shuffled and read like the shards of any loader, each with a position and with passes of its own.
+The next sample comes from the source that the `Schedule` names, so that shares are those of the weights at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from math import ceil
+from typing import Any
+
+from tarkit.dataset import Dataset
+from tarkit.errors import TarkitError, Usage
+from tarkit.loading.division import WorkerPlace
+from tarkit.loading.epoch import Shards
+from tarkit.loading.records import collate_lists
+from tarkit.loading.settings import LoaderSettings
+from tarkit.loading.state import Progress
+from tarkit.mixing.mix import MixOptions, MixSource, Mixture
+from tarkit.mixing.mixer import Until
+from tarkit.mixing.spec import SourceSpec
+from tarkit.pipeline.steps import Change
+from tarkit.samples.fields import Fields
+
+PASSES = 1 << 20  # epochs between two passes over a source in one epoch of the mix, so that orders differ
+SEEDS = 1_000_003  # between the seeds of two sources
+_END = object()
+_NEAR = 1e-9  # shares are not exact: what is this close to a whole number is taken for it
+
+
+class Schedule:
+    """Which source the next sample comes from.
+
+    After any number of draws, each source was drawn as often as its share of them, up to less than one. Draw `n` of a
+    source with the share `s` has to come between the draws `floor(n / s)` and `ceil((n + 1) / s)` of all; among those
+    that may come, the one with the earliest end is next. This is the fair schedule of Baruah, Cohen, Plaxton and
+    Varvel (Proportionate Progress, 1996) for one resource.
+
+    Attributes:
+        drawn: how often each source was drawn.
+    """
+
+    def __init__(self, weights: Sequence[float], drawn: Sequence[int] = ()) -> None:
+        """With a weight of 0 a source is not drawn."""
+        total = sum(weights) or 1.0
+        self._shares = [weight / total for weight in weights]
+        self.drawn = list(drawn) or [0] * len(weights)
+
+    def next(self) -> int:
+        """Return the number of the source that is next; it counts once it is added to `drawn`."""
+        time, drawn = sum(self.drawn), self.drawn
+        ends = [
+            (ceil((drawn[at] + 1) / share - _NEAR), at)
+            for at, share in enumerate(self._shares)
+            if drawn[at] < (time + 1) * share - _NEAR
+        ]
+        return min(ends)[1]
+
+
+class MixDraw:
+    """The draws of one worker in an epoch: which source is next, and what happens at the end of one.
+
+    Attributes:
+        drawn: how often each source was drawn since the number of sources changed.
+        passes: how often the end of each source was reached.
+    """
+
+    def __init__(
+        self, weights: Sequence[float], options: MixOptions, endless: bool, drawn: Sequence[int], passes: Sequence[int]
+    ) -> None:
+        """With `endless`, sources begin again whatever the options say. One with the weight 0 is never drawn."""
+        self._weights = weights
+        self._options = options
+        self._again = endless or options.repeat
+        self._endless = endless or options.end == "never"
+        self.passes = list(passes) or [0] * len(weights)
+        self._schedule = Schedule(self._live, drawn)
+
+    @property
+    def _live(self) -> list[float]:
+        return [
+            weight if self._again or not ended else 0 for weight, ended in zip(self._weights, self.passes, strict=True)
+        ]
+
+    @property
+    def drawn(self) -> list[int]:
+        """How often each source was drawn since the number of sources changed."""
+        return self._schedule.drawn
+
+    def next(self) -> int:
+        """Return the number of the source that is next."""
+        return self._schedule.next()
+
+    def end(self, source: int) -> bool:
+        """Note the end of a source that is next, and has no more samples; return whether the mix ends."""
+        self.passes[source] += 1
+        if not self._again and not self.over:
+            self._schedule = Schedule(self._live)
+        return self.over
+
+    @property
+    def over(self) -> bool:
+        """Whether the mix has ended."""
+        ended = [count > 0 for count, weight in zip(self.passes, self._weights, strict=True) if weight]
+        if self._endless:
+            return not ended
+        return any(ended) if ended and self._options.end == "first" else all(ended)
+
+
+@lru_cache(64)
+def draws_of(weights: tuple[float, ...], end: Until, repeat: bool, counts: tuple[int, ...], total: int | None) -> int:
+    """Return how many samples an epoch has of sources with these numbers of samples."""
+    draw = MixDraw(
+        weights, MixOptions(until=None if end == "never" else end, repeat=repeat, total=total), False, (), ()
+    )
+    left, number = list(counts), 0
+    while not draw.over and (total is None or number < total):
+        source = draw.next()
+        if not left[source]:
+            draw.end(source)
+            left[source] = counts[source] if repeat else 0
+            continue
+        left[source] -= 1
+        draw.drawn[source] += 1
+        number += 1
+    return number
+
+
+class MixedShards:
+    """The shards of the sources of a mix, as `Shards` has those of archives.
+
+    Attributes:
+        data: the dataset.
+        sources: the shards of each source.
+        names: their names.
+        marks: none; see `Shards`.
+    """
+
+    whole = False
+
+    def __init__(self, data: Dataset, settings: LoaderSettings) -> None:
+        """Look at the sources. Raises Usage for what a loader cannot do, and Unsupported as `Dataset.apart` does."""
+        mixture = data.origin
+        assert isinstance(mixture, Mixture)
+        self.data = data
+        self.settings = settings
+        self._options = mixture.options
+        self._weights = [mixture.options.flat(source.weight) for source in mixture.sources]
+        self.names = [source.spec.name for source in mixture.sources]
+        inner = replace(settings, batch=None, collate=None, length=None, equal=None, allow_idle=True)
+        self.sources = [
+            Shards(
+                _apart(data, mixture, source),
+                replace(inner, seed=settings.seed + SEEDS * number),
+                settings.equal is not None,
+            )
+            for number, source in enumerate(mixture.sources)
+        ]
+        self.count = sum(source.count for source in self.sources)
+
+    @property
+    def choice(self) -> str:
+        """What decides which samples come, as text."""
+        parts = [f"{weight!r} of ({source.choice})" for weight, source in zip(self._weights, self.sources, strict=True)]
+        options = self._options
+        return f"mix of {'; '.join(parts)}, until={options.end!r}, repeat={options.repeat}, total={options.total}"
+
+    def marks_in(self, progress: Progress) -> dict[int, str]:
+        """Return the marks of shards in a position, by their numbers in `data`. Raises ValueError."""
+        marks: dict[int, str] = {}
+        before = 0
+        for source, position in zip(self.sources, progress.sources, strict=bool(progress.sources)):
+            marks |= {before + shard: mark for shard, mark in source.marks_in(position).items()}
+            before += source.count
+        return marks
+
+    def check_idle(self, place: WorkerPlace) -> None:
+        """Raise Usage if a worker would have no samples of a source."""
+        for name, source in zip(self.names, self.sources, strict=True):
+            source.check_idle(place, f"{name}: ", self.settings.allow_idle)
+
+    def weights(self, epoch: int, place: WorkerPlace) -> list[float]:
+        """Return the weights of the sources for a worker: 0 for one of which it has no shard."""
+        return [
+            weight if source.has_part(place) else 0.0
+            for weight, source in zip(self._weights, self.sources, strict=True)
+        ]
+
+    def draw(self, place: WorkerPlace, progress: Progress) -> MixDraw:
+        """Return the draws of a worker from a position on."""
+        weights = self.weights(progress.epoch, place)
+        endless = self.settings.length is not None or self.settings.equal is not None
+        return MixDraw(weights, self._options, endless, progress.drawn, progress.passes)
+
+    def size(self, epoch: int, place: WorkerPlace) -> int | None:
+        """Return the number of samples that each worker gives in an epoch; None if that is not set."""
+        settings, options = self.settings, self._options
+        if settings.length is not None:
+            return settings.length
+        if settings.equal is None:
+            return None if options.total is None else _part(options.total, place)
+        sizes = []
+        for part in place.all():
+            counts = tuple(source.part_size(epoch, part) for source in self.sources)
+            weights = tuple(weight if count else 0.0 for weight, count in zip(self._weights, counts, strict=True))
+            total = None if options.total is None else _part(options.total, part)
+            sizes.append(draws_of(weights, options.end, options.repeat, counts, total) if any(counts) else 0)
+        return min(sizes) if settings.equal == "drop" else max(sizes)
+
+    def reader(self, place: WorkerPlace, progress: Progress) -> MixedReader:
+        """Return the reader of a worker, from a position on."""
+        return MixedReader(self, place, progress)
+
+
+def _part(total: int, place: WorkerPlace) -> int:
+    """Return the part of a worker of a number of samples."""
+    return len(place.divide(range(total)))
+
+
+def _apart(data: Dataset, mixture: Mixture, source: MixSource) -> Dataset:
+    """Return a source with its steps, and behind these the steps of the mix, to be read one archive at a time."""
+    spec, plain = source.spec, SourceSpec("", [])
+    for key in ("probability", "nrepeats", "shuffle", "choose", "resample"):
+        if getattr(spec, key) != getattr(plain, key):
+            hint = "shuffle and resample are options of the loader; a weight holds for each pass"
+            raise Usage(f"{spec.name}: {key} of a source cannot be used with a loader", hint)
+    changes = [
+        Change(fields) for fields in (Fields(rename=spec.rename, rekey=spec.rekey), mixture.fields) if not fields.all
+    ]
+    return data.with_steps(source.data.origin, (*source.data.steps, *changes, *data.steps)).apart()
+
+
+class MixedReader:
+    """The samples of one epoch of a worker of a mix, from a position on, as `EpochReader` has those of archives."""
+
+    def __init__(self, shards: MixedShards, place: WorkerPlace, progress: Progress) -> None:
+        """`progress` says where to start."""
+        self._shards = shards
+        self._place = place
+        self._start = progress
+        self._size = shards.size(progress.epoch, place)
+        self._draw = shards.draw(place, progress)
+        positions = progress.sources or [self._first(number, 0) for number in range(len(shards.sources))]
+        self._readers = [
+            source.reader(place, position) for source, position in zip(shards.sources, positions, strict=True)
+        ]
+        self._given = progress.given
+        self._before: Progress | None = progress  # the position while samples of a batch are drawn
+
+    def _first(self, source: int, number: int) -> Progress:
+        """Return the position at the start of a pass over a source."""
+        epoch = self._start.epoch + PASSES * number
+        return Progress(epoch, 1, epoch + 1)
+
+    def progress(self) -> Progress:
+        """Return the position behind the latest sample or batch that was given."""
+        return self._before or self._now()
+
+    def _now(self) -> Progress:
+        return self._start._replace(
+            given=self._given,
+            sources=tuple(reader.progress() for reader in self._readers),
+            drawn=tuple(self._draw.drawn),
+            passes=tuple(self._draw.passes),
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield samples as records, or batches of them."""
+        settings = self._shards.settings
+        size, collate = settings.batch, settings.collate or collate_lists
+        values, given = self._values(), self._given
+        if size is None:
+            for value in values:
+                self._given += 1
+                self._before = None
+                yield value
+            self._before = None
+            return
+        batch: list[Any] = []
+        for value in values:
+            batch.append(value)
+            if len(batch) == size:
+                item, given, batch = collate(batch), given + size, []
+                self._given, self._before = given, None
+                yield item
+                self._before = self._now()
+        item = collate(batch) if batch and settings.partial else None
+        self._given, self._before = given + len(batch), None
+        if item is not None:
+            yield item
+
+    def _values(self) -> Iterator[Any]:
+        """Yield the values of samples in the order of the draws."""
+        draw, read, shards = self._draw, self._given, self._shards
+        streams = [iter(reader) for reader in self._readers]
+        while not draw.over and (self._size is None or read < self._size):
+            source = draw.next()
+            value = next(streams[source], _END)
+            if value is not _END:
+                draw.drawn[source] += 1
+                read += 1
+                yield value
+                continue
+            if not self._readers[source].progress().given:
+                raise TarkitError(
+                    f"{shards.names[source]}: no sample to draw", "leave the source out, or check its selection"
+                )
+            if draw.end(source):
+                return
+            again = self._first(source, draw.passes[source])
+            self._readers[source] = reader = shards.sources[source].reader(self._place, again)
+            streams[source] = iter(reader)

@@ -1,0 +1,207 @@
+"""Loaders of mixes: shares at any time, passes over each source, positions; compared with a small model."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import tarkit
+from tarkit.loading.mixed import Schedule
+from tests._tools import ROUNDS
+
+MOST = 300
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_schedule(seed: int) -> None:
+    """After any number of draws, each source was drawn as often as its share of them, up to less than one."""
+    random = Random(seed)
+    for _ in range(20 * ROUNDS):
+        weights = [random.choice([1, 2, 3, 10, 0.1, 100, random.random() + 1e-3]) for _ in range(random.randint(1, 7))]
+        schedule, shares = Schedule(weights), [weight / sum(weights) for weight in weights]
+        for time in range(1, 200):
+            schedule.drawn[schedule.next()] += 1
+            assert all(
+                abs(drawn - time * share) < 1 + 1e-6 for drawn, share in zip(schedule.drawn, shares, strict=True)
+            )
+
+
+def write(random: Random) -> list[list[list[str]]]:
+    """Write shards of random sizes for each source; return the keys of each shard."""
+    for old in Path().glob("s-*.tar"):
+        old.unlink()
+    sources = []
+    for source in range(random.randint(1, 3)):
+        shards = []
+        for shard in range(random.randint(1, 3)):
+            keys = [f"{source}/{shard}/{number}" for number in range(random.choice([1, 3, 10]))]
+            with tarkit.TarWriter(f"s-{source}-{shard}.tar") as out:
+                for key in keys:
+                    out.write(key, {"cls": len(key)})
+            shards.append(keys)
+        sources.append(shards)
+    return sources
+
+
+def draw(random: Random, sources: list[list[list[str]]]) -> tuple[list[float], dict[str, Any], dict[str, Any], int]:
+    """Return weights, options of the mix, options of the loader, and a number of workers."""
+    weights = [random.choice([1, 2, 3, 0.5]) for _ in sources]
+    ends = [{}, {"until": "all"}, {"until": "all", "repeat": True}, {"total": 25, "repeat": True}, {"total": 7}]
+    workers = random.randint(1, min(len(shards) for shards in sources))
+    options = {
+        "seed": random.randrange(9),
+        "epochs": random.choice([1, 2, None]),
+        "shuffle": random.choice([0, 4, "full"]),
+        "batch": random.choice([None, None, 4]),
+        **random.choice([{}, {}, {"equal": "drop"}, {"equal": "repeat"}, {"length": 33}]),
+    }
+    return weights, random.choice(ends), options, workers
+
+
+def keys(items: Any) -> list[str]:
+    found: list[str] = []
+    for item in items:
+        found += item["__key__"] if isinstance(item["__key__"], list) else [item["__key__"]]
+    return found
+
+
+def check_epoch(
+    given: list[str], weights: list[float], options: dict[str, Any], mix: dict[str, Any], alone: bool
+) -> None:
+    """Check what one worker has given in an epoch: shares at any time, and if `alone` each sample once in each pass.
+
+    Passes have other orders, so with several workers the samples of one differ from pass to pass.
+    """
+    by_source = [[key for key in given if key[0] == str(source)] for source in range(len(weights))]
+    shares = [weight / sum(weights) for weight in weights]
+    if mix != {"until": "all"} or options.keys() & {"equal", "length"}:  # else fewer sources are left at the end
+        counts: Counter[int] = Counter()
+        for time, key in enumerate(given, 1):
+            counts[int(key[0])] += 1
+            assert all(abs(counts[source] - time * share) < 1 + 1e-6 for source, share in enumerate(shares))
+    for own in by_source if alone else ():
+        part = len(set(own))
+        for start in range(0, len(own), part or 1):
+            one = own[start : start + part]
+            assert len(set(one)) == len(one)
+
+
+def test_random_mixes(here: Path) -> None:
+    """Each worker gives what it should, also stopped at any place and resumed; workers together read all."""
+    for seed in range(25 * ROUNDS):
+        random = Random(seed)
+        sources = write(random)
+        weights, mix, options, workers = draw(random, sources)
+        parts = []
+
+        def make(worker: int) -> tarkit.Loader:
+            data = tarkit.mix(
+                [(tarkit.open(f"s-{source}-*.tar"), weight) for source, weight in enumerate(weights)],  # noqa: B023
+                **mix,  # noqa: B023
+            )
+            return tarkit.loader(data, worker=worker, workers=workers, **options)  # noqa: B023
+
+        for worker in range(workers):
+            loader = make(worker)
+            whole = list(islice(loader, MOST))
+            if options["epochs"] == 1:
+                check_epoch(keys(whole), weights, options, mix, workers == 1)
+                if options.keys() & {"equal", "length"}:
+                    assert len(loader) == len(list(loader))
+            parts.append(keys(whole))
+            found: list[Any] = []
+            state = None
+            for _ in range(random.randint(1, 3)):
+                again = make(worker)
+                if state is not None:
+                    again.load_state_dict(state)
+                    assert json.loads(json.dumps(again.state_dict())) == state
+                found += islice(again, random.choice([0, 1, 7, random.randrange(len(whole) + 1)]))
+                state = json.loads(json.dumps(again.state_dict()))
+            last = make(worker)
+            last.load_state_dict(state)
+            found += islice(last, max(MOST - len(found), 0))
+            assert found[:MOST] == whole, (seed, weights, mix, options, worker)
+            assert list(islice(last, 9)) == list(islice(loader if options["epochs"] != 1 else _second(make(worker)), 9))
+        if options.keys() & {"equal", "length"}:
+            assert len({len(part) for part in parts}) == 1
+        elif mix.get("until") == "all" and options["epochs"]:
+            every = {key for shards in sources for shard in shards for key in shard}
+            counts = Counter(key for part in parts for key in part)
+            assert counts.keys() == every
+            if not mix.get("repeat"):
+                assert set(counts.values()) == {options["epochs"]}
+        elif "total" in mix and mix.get("repeat") and options["epochs"]:
+            assert sum(map(len, parts)) == mix["total"] * options["epochs"]
+
+
+def _second(loader: tarkit.Loader) -> tarkit.Loader:
+    """Return a loader at its second epoch."""
+    loader.set_epoch(1)
+    return loader
+
+
+def test_an_error_in_a_batch(here: Path) -> None:
+    """The samples of a batch that fails come again."""
+    write(Random(5))
+    options: dict[str, Any] = {"batch": 3, "seed": 1}
+    data = tarkit.mix(
+        [(tarkit.open(f"s-{source}-*.tar"), 1 + source) for source in range(len(list(Path().glob("s-*-0.tar"))))],
+        until="all",
+    )
+    whole = keys(tarkit.loader(data, **options))
+    calls = []
+
+    def collate(items: list[Any]) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise ValueError("no batch")
+        return {"__key__": [item["__key__"] for item in items]}
+
+    loader = tarkit.loader(data, **options, collate=collate)
+    batches = iter(loader)
+    found = keys([next(batches), next(batches)])
+    with pytest.raises(ValueError, match="no batch"):
+        next(batches)
+    again = tarkit.loader(data, **options)
+    again.load_state_dict(loader.state_dict())
+    assert found + keys(again) == whole
+
+
+def test_what_is_refused(here: Path) -> None:
+    """Another mix than that of the position, options of sources that a loader has itself, sources without samples."""
+    write(Random(5))
+    one, other = tarkit.open("s-0-*.tar"), tarkit.open("s-1-*.tar")
+    loader = tarkit.loader(tarkit.mix([(one, 3), (other, 1)]))
+    list(islice(loader, 2))
+    for data in (tarkit.mix([(one, 2), (other, 1)]), tarkit.mix([(one, 3), (other, 1)], temperature=2), one):
+        with pytest.raises(tarkit.Usage, match="that of another loader"):
+            tarkit.loader(data).load_state_dict(loader.state_dict())
+    with pytest.raises(tarkit.Usage, match="the form 4, and this tarkit reads the form 5"):
+        loader.load_state_dict({**loader.state_dict(), "version": 4})
+    with pytest.raises(tarkit.Usage, match="shuffle of a source cannot be used with a loader"):
+        tarkit.loader(tarkit.mix([{"shards": one, "shuffle": 9}]))
+    with pytest.raises(tarkit.Usage, match=r"s-0-0\.tar.*: \d shards? for 9 workers"):
+        list(tarkit.loader(tarkit.mix([one, other]), worker=0, workers=9))
+    with pytest.raises(tarkit.TarkitError, match="no sample to draw"):
+        list(tarkit.loader(tarkit.mix([one.where("cls == 99"), other], until="all")))
+    with pytest.raises(tarkit.Usage, match="temperature"):
+        tarkit.mix([one, other], temperature=0)
+
+
+def test_temperature(here: Path) -> None:
+    """The weights 9 and 1 are 3 and 1 at the temperature 2."""
+    with tarkit.TarWriter("a.tar") as a, tarkit.TarWriter("b.tar") as b:
+        for number in range(100):
+            a.write(f"a{number}", {"cls": 1})
+            b.write(f"b{number}", {"cls": 1})
+    data = tarkit.mix([(tarkit.open("a.tar"), 9), (tarkit.open("b.tar"), 1)], temperature=2)
+    assert Counter(key[0] for key in keys(islice(tarkit.loader(data), 40))) == {"a": 30, "b": 10}
+    drawn = Counter(sample.key[0] for sample in islice(data, 80))
+    assert 10 < drawn["b"] < 30
