@@ -236,7 +236,7 @@ loader(data, shuffle=-1) -> Usage: shuffle=-1: it is at least 0
 loader(data, batch=0) -> Usage: batch=0: it is at least 1
 loader(data, epochs=0) -> Usage: epochs=0: it is at least 1
 loader(data, equal='some') -> Usage: equal='some': it is one of drop, repeat
-loader(data, length=5, equal="drop") -> Usage: length cannot be used with equal: it gives each worker the same number of samples
+loader(data, length=5, equal='drop') -> Usage: length cannot be used with equal
 loader(data, collate=len) -> Usage: collate requires batch
 loader(data, resample=True, equal='drop') -> Usage: equal cannot be used with resample
 loader(data, shuffle='full', resample=True) -> Usage: cannot be used with resample or interleave
