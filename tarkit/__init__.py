@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tarkit.dataset import DecodedDataset as DecodedDataset
     from tarkit.dataset import open as open
     from tarkit.dataset import stats as stats
+    from tarkit.decoding.batch import decode_batch as decode_batch
     from tarkit.decoding.picture import picture as picture
     from tarkit.decoding.video import video as video
     from tarkit.display.census import Share as Share
@@ -85,6 +86,7 @@ _MODULES = {
     "WorkOptions": "tarkit.proc.step",
     "check": "tarkit.checking.check",
     "create": "tarkit.packing.create",
+    "decode_batch": "tarkit.decoding.batch",
     "index": "tarkit.indexing.index",
     "loader": "tarkit.loading.loader",
     "map_shards": "tarkit.jobs.map_shards",
@@ -129,6 +131,7 @@ __all__ = [
     "__version__",
     "check",
     "create",
+    "decode_batch",
     "index",
     "loader",
     "map_shards",

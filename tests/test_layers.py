@@ -258,6 +258,7 @@ EDGE = {
     "simplejpeg": lambda name: name in ("tarkit.media.whole_pictures", "tarkit.decoding.jpeg"),
     "fsspec": lambda name: name == "tarkit.stores.other",
     "obstore": lambda name: name in ("tarkit.stores.objects", "tarkit.stores.buckets", "tarkit.stores.bucket_lists"),
+    "torchvision": lambda name: name == "tarkit.decoding.batch",
     "torch": lambda name: (
         name.startswith(("tarkit.media.", "tarkit.decoding.", "tarkit.wds.")) or name == "tarkit.torch"
     ),
@@ -286,7 +287,7 @@ def test_libraries_have_one_place(name: str) -> None:
 
 LAZY = """
     zstandard lz4 isal tqdm rich PIL filetype imagesize numpy pyarrow duckdb yaml subprocess multiprocessing
-    sqlite3 zipfile msgpack cbor2 soundfile simplejpeg av torch distributed dask
+    sqlite3 zipfile msgpack cbor2 soundfile simplejpeg av torchvision torch distributed dask
     cloudpickle google google_crc32c
 """
 

@@ -91,6 +91,10 @@ class PictureDecoder:
         """Whether random numbers say what is cut out."""
         return self._target.crop == RANDOM
 
+    def plan(self, height: int, width: int) -> PicturePlan:
+        """Return what is done with a picture of this size."""
+        return self._target.plan(height, width)
+
     def __call__(self, data: bytes, crop: Crop = None) -> Any:
         """Return the picture of these bytes in the form and the size.
 
