@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import marshal
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import TarkitError, show, spell
 from tarkit.joining.spec import KEY_COLUMN, JoinSpec
 from tarkit.sizes import plural
-from tarkit.spill.keyed import BATCH, KeyedRecords, RepeatedRecord
+from tarkit.spill.keyed import KeyedRecords, RepeatedRecord
 from tarkit.tables.reader import TableRow
 from tarkit.tables.recipe import MalformedRow
 from tarkit.tables.rows import NumberList, content_of, number_types, parquet_schema, read_rows, table_format
@@ -72,7 +71,6 @@ class JoinTable:
         self._has_files = False  # whether a row has the name of a file: no key has a dot after its last slash
         self._dtypes: dict[str, str] = {}
         self._latest: tuple[int, FoundRow] = 0, FoundRow((), (), 0, None)
-        lines: deque[int] = deque(maxlen=BATCH)
         self.stored, self.is_view = None, view is not None
         rows: Iterable[tuple[TableRow, Any]]
         if view is not None:
@@ -87,18 +85,17 @@ class JoinTable:
         try:
             for row, place in rows:
                 line = row.line
-                lines.append(line)
                 self._add(row, place)
+            self._columns = list(self._shapes)
             self._records.complete()
         except MalformedRow as error:
             raise TarkitError(f"{self.name}:{error.line or line}: {error}", error.hint) from None
         except RepeatedRecord as error:
-            line = lines[error.number - self._records.added - 1]
+            line = self.row(error.number).line
             words = f"{show(error.key)} occurs twice in column {show(self.column)}"
             raise TarkitError(f"{self.name}:{line}: {words}", _choose_one()) from None
         self.rows = len(self._records)
         self.repeated = self._records.added - self.rows
-        self._columns = list(self._shapes)
 
     def _add(self, row: TableRow, place: Any) -> None:
         names = row.names
@@ -211,6 +208,8 @@ def _choose_one() -> str:
 
 
 def _as_key(cell: Any) -> bytes:
+    if isinstance(cell, str):  # in a fifth of the time of all kinds of content
+        return cell.encode("utf-8", "surrogateescape")
     return b"" if cell is None else content_of(cell, "")
 
 
