@@ -142,7 +142,7 @@ def _run_all(jobs: Iterable[ValueJob], total: int, options: JobOptions, lines: J
             "--resume does what is left" if options.journal else "with --journal FILE, --resume would do what is left"
         )
         raise TarkitError(f"{summary.failed} of {plural(total, 'job')} failed{_left(summary, total)}", later)
-    if summary.joined == 0 and not summary.kept and options.shard_index is None:  # a part may have no row
+    if summary.has_no_row and options.shard_index is None:  # a part may have no row
         words = f"{spell('join')}: no sample of {plural(total, 'job')} has a row of the table"
         raise TarkitError(
             words, f"{spell('join_by')} says what cells are compared with: key, stem or a value of samples"

@@ -54,18 +54,20 @@ def call_here(job: ValueJob, attempt: int, relay: Relay) -> JobOutcome:
     counts, said = _try(call)
     for line in said.splitlines():
         relay(job, line)
-    samples, size = counts or (None, None)
     seconds, status, tail = time.monotonic() - started, int(counts is None), said[-TAIL:].decode().strip()
-    return JobOutcome(status, seconds, samples, size, attempt, start=start, tail=tail)
+    outcome = JobOutcome(status, seconds, None, None, attempt, start=start, tail=tail)
+    if counts is not None:
+        outcome.samples, outcome.bytes, outcome.joined = counts.samples, counts.bytes, counts.joined
+    return outcome
 
 
 def call_apart(call: Callable[[], Counts], report: int) -> int:
-    """Do a call in a process of its own; write samples and bytes to descriptor `report`, and return the status."""
+    """Do a call in a process of its own; write its counts to descriptor `report`, and return the status."""
     counts, said = _try(call)
     if counts is None:
         os.write(2, said)
         return 1
-    os.write(report, json.dumps(dict(zip(("samples", "bytes"), counts, strict=True))).encode())
+    os.write(report, json.dumps(counts._asdict()).encode())
     return 0
 
 

@@ -62,6 +62,11 @@ class JobSummary:
     seconds: float = 0.0
 
     @property
+    def has_no_row(self) -> bool:
+        """Whether there is a joined table, and no sample of any job has a row of it."""
+        return self.joined == 0 and not self.kept
+
+    @property
     def ended(self) -> int:
         """How many jobs are over."""
         return self.done + self.kept + self.failed

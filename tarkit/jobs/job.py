@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from shlex import quote
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tarkit.errors import printable, signal_name
 from tarkit.jobs.values import Value
@@ -23,8 +23,28 @@ TAIL = 2000  # bytes of stderr that an outcome keeps
 
 JobStdout = TemporaryFile | bytes
 """What a job wrote to stdout."""
-Counts = tuple[int, int]
-"""Samples and bytes that a job has written."""
+
+
+class Counts(NamedTuple):
+    """Samples and bytes that a job has written, and what `--join` reports of its table; None without one."""
+
+    samples: int
+    bytes: int
+    join: dict[str, Any] | None = None
+
+    @property
+    def joined(self) -> int | None:
+        """How many samples have a row of the table; None if that says nothing about the table."""
+        return joined_of(self.join)
+
+
+def joined_of(counts: dict[str, Any] | None) -> int | None:
+    """Return how many samples have a row of a joined table; None if that says nothing about the table."""
+    if counts is None or not (counts["with_row"] or (counts["without_row"] and "unused" in counts)):
+        return None
+    return int(counts["with_row"])
+
+
 Relay = Callable[["ValueJob", bytes], None]
 RunWords = Callable[[Sequence[str]], int]
 """Runs a command line of tarkit, without the word `tarkit`, and returns its exit status."""

@@ -50,13 +50,19 @@ class ShardCall:
     storage_options: Mapping[str, object] | None
 
     def __call__(self) -> Counts:
-        """Write the output; return its samples and bytes."""
-        storage = parse_options(self.storage_options)
-        dataset = self.function(Dataset(Archives((self.location,), storage=storage), self.new_run))
+        """Write the output; return its counts."""
+        storage, runs = parse_options(self.storage_options), list[Run]()
+
+        def begin() -> Run:
+            runs.append(self.new_run())
+            runs[-1].part_of_many = True
+            return runs[-1]
+
+        dataset = self.function(Dataset(Archives((self.location,), storage=storage), begin))
         if not isinstance(dataset, Dataset):
             raise TypeError(f"map_shards: the function returned {type(dataset).__name__}, not a Dataset")
         shard = dataset.write(self.output, compress=self.compress, storage_options=self.storage_options)
-        return shard.samples, shard.size
+        return Counts(shard.samples, shard.size, next((run.facts["join"] for run in runs if "join" in run.facts), None))
 
 
 @checks_types
@@ -110,7 +116,7 @@ def map_shards(
 
     Raises:
         Usage: two inputs have one output, there is a journal and no `resume`, and the like.
-        TarkitError: a job failed.
+        TarkitError: a job failed, or no sample of any archive has a row of a joined table.
 
     >>> import tarkit
     >>> summary = tarkit.map_shards("train-*.tar", "cats-{stem}.tar", lambda data: data.where("cls == 3"))
@@ -152,6 +158,8 @@ def map_shards(
         summary = run_jobs(make_jobs(), executor, **how)
     if summary.failed:
         raise _failed(summary, len(pairs))
+    if summary.has_no_row:
+        raise TarkitError(f"join: no sample of {plural(len(pairs), 'archive')} has a row of the table")
     return summary
 
 

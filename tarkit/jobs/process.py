@@ -31,6 +31,7 @@ from tarkit.jobs.job import (
     Relay,
     RunWords,
     ValueJob,
+    joined_of,
     make_directories,
     utc_now,
 )
@@ -221,7 +222,7 @@ class RunningJob:
             outcome = JobOutcome(status, seconds, None, None, self._attempt, start=self._start, tail=self.tail)
             if status == 0:
                 outcome.samples, outcome.bytes = report.get("samples"), report.get("bytes")
-                outcome.joined = _joined(report.get("join"))
+                outcome.joined = joined_of(report.get("join"))
                 if os.fstat(self._output.fd).st_size:
                     outcome.output = self._output
             return outcome
@@ -330,13 +331,6 @@ def end_late(jobs: Sequence[RunningJob]) -> None:
         for job in late:
             job.fail(TIMED_OUT, "tarkit: timed out\n")
         end_jobs(late)
-
-
-def _joined(counts: dict[str, Any] | None) -> int | None:
-    """Return how many samples have a row of a joined table; None if that says nothing about the table."""
-    if counts is None or not (counts["with_row"] or (counts["without_row"] and "unused" in counts)):
-        return None
-    return int(counts["with_row"])
 
 
 def _content_of(call: Callable[..., Any] | None, tmpdir: str | None) -> int:

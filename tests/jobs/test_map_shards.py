@@ -52,6 +52,23 @@ def test_map(jobs: int, here: Path) -> None:
 
 
 @pytest.mark.forks
+@each_row("jobs", [1, 2])
+def test_joins(jobs: int, here: Path) -> None:
+    """A shard may have no row of a joined table, but not all of them."""
+    for at in range(3):
+        Path(f"in-{at}.tar").write_bytes(tar({f"{at}/a.cls": b"1"}))
+    for rows, expected in (("1/a,7", ["1", "7", "1"]), ("x,7", [])):
+        Path("t.csv").write_text(f"__key__,cls\n{rows}\n")
+        how: dict[str, Any] = {"jobs": jobs}
+        if expected:
+            tarkit.map_shards("in-{0..2}.tar", "out-{index}.tar", lambda data: data.join("t.csv").set("cls"), **how)
+            assert [next(iter(tarkit.open(f"out-{at}.tar")))["cls"] for at in range(3)] == [b"1", b"7", b"1"]
+            continue
+        with pytest.raises(tarkit.TarkitError, match="no sample of 3 archives has a row of the table"):
+            tarkit.map_shards("in-{0..2}.tar", "out-{index}.tar", lambda data: data.join("t.csv").set("cls"), **how)
+
+
+@pytest.mark.forks
 def test_failures_and_resume(shards: list[str]) -> None:
     """A damaged input is an error that names it; what was done is kept by a run that resumes."""
     whole = Path("in-2.tar").read_bytes()
