@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tarkit.checking.across import Against, Manifest, SetCheck, Unique, joined, mixed, read_manifest
@@ -19,11 +20,12 @@ from tarkit.checking.leaks import Leaks, read_values, refuse_own
 from tarkit.checking.options import CheckOptions
 from tarkit.checking.shard import Item, OptionalChecks, Rejected
 from tarkit.checking.targets import Target
-from tarkit.checking.view import check_shard
+from tarkit.checking.view import check_part, whole_view
 from tarkit.errors import Usage, spell
 from tarkit.pipeline.chain import locate, refuse_twice
 from tarkit.pipeline.output import Output, refuse_overwrite, status_of, total_size
 from tarkit.pipeline.run import Run
+from tarkit.pipeline.view_index import view_parts
 from tarkit.samples.keys import read_keys
 from tarkit.sizes import plural
 from tarkit.stores.store import StoreOptions, parse_options
@@ -295,15 +297,29 @@ class ShardsCheck:
 
     def _items(self) -> Iterator[tuple[int, Item]]:
         """Yield findings with the number of the shard; after each shard its clean copy is written."""
+        if self.fix is None:
+            for index, items in enumerate(self._in_parts(list(enumerate(self.locations)))):
+                self.run.note(f"reading {self.locations[index].name}")
+                for item in items:
+                    yield index, item
+            return
         jobs = list(enumerate(map(self.run.sent, self.locations)))
-        work = partial(check_shard if self.fix is None else self.fix.read, self._checks)
+        work = partial(self.fix.read, self._checks)
         results = self.run.in_order(work, jobs, self.options.processes, self._checks.tmpdir)
-        for (index, location), items in zip(jobs, results, strict=True):
+        for (index, location), found in zip(jobs, results, strict=True):
             self.run.note(f"reading {location.name}")
-            for item in items:
+            for item in found:
                 yield index, item
-            if self.fix is not None:
-                self.fix.write(last=index == len(jobs) - 1)
+            self.fix.write(last=index == len(jobs) - 1)
+
+    def _in_parts(self, inputs: Sequence[tuple[int, Location]]) -> Iterator[Iterator[Item]]:
+        """Yield the items of each input, which follows its index; a view may be read in parts."""
+        run, processes = self.run, self.options.processes
+        parts = view_parts([run.sent(location) for _, location in inputs], run, processes)
+        jobs = [(index, part) for (index, _), each in zip(inputs, parts, strict=True) for part in each]
+        results = run.in_order(partial(check_part, self._checks), jobs, processes, self._checks.tmpdir)
+        for each in parts:
+            yield whole_view(islice(results, len(each)))
 
     def _compared(self, compared: SampleSets | Leaks) -> Iterator[Finding | ShardReport | Difference]:
         """Yield the findings of each shard of both sets and a report after them; then what the comparison finds."""
@@ -334,10 +350,12 @@ class ShardsCheck:
     def _of_both_sets(self) -> Iterator[tuple[int, int, Item]]:
         """Yield items with the number of the set, 0 or 1, and of the shard in it."""
         run, value, tmpdir = self.run, self.options.compared, self._checks.tmpdir
-        work = partial(check_shard, self._checks) if value is None else partial(read_values, value, tmpdir)
-        sets = [list(enumerate(map(run.sent, locations))) for locations in (self.locations, self._others)]
-        jobs = [job for jobs in sets for job in jobs]
-        results = run.in_order(work, jobs, self.options.processes, tmpdir)
-        for number, ((index, _), items) in enumerate(zip(jobs, results, strict=True)):
+        inputs = [*enumerate(self.locations), *enumerate(self._others)]
+        if value is None:
+            results = self._in_parts(inputs)
+        else:
+            jobs = [(index, run.sent(location)) for index, location in inputs]
+            results = run.in_order(partial(read_values, value, tmpdir), jobs, self.options.processes, tmpdir)
+        for number, ((index, _), items) in enumerate(zip(inputs, results, strict=True)):
             for item in items:
-                yield int(number >= len(sets[0])), index, item
+                yield int(number >= len(self.locations)), index, item

@@ -138,6 +138,15 @@ class ContentCheck:
             name, why = b"", "and other fields are not decoded"
         self._unchecked.setdefault((name, why), _Unchecked(entry.name, entry.start, key)).count += 1
 
+    def merge(self, other: ContentCheck) -> None:
+        """Add what another check has seen, of samples that follow."""
+        self.decoded.update(other.decoded)
+        for name, seen in other._unchecked.items():
+            if name in self._unchecked:
+                self._unchecked[name].count += seen.count
+            else:
+                self._unchecked[name] = seen
+
     def notes(self, located: bool = True) -> Iterator[Finding]:
         """Yield notes on the fields that were not decoded."""
         for (name, why), seen in self._unchecked.items():

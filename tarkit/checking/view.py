@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
+from tarkit.checking.decode import ContentCheck
 from tarkit.checking.digest import ContentHash
 from tarkit.checking.fieldsets import FieldSets
 from tarkit.checking.findings import Finding, FindingPolicy, ShardReport, unreadable_shard
@@ -16,8 +18,10 @@ from tarkit.streams.location import Location, is_view
 from tarkit.streams.text import sum_file
 
 
-def check_shard(checks: OptionalChecks, job: tuple[int, Location]) -> Iterator[Item]:
-    """Yield the findings in one input, which follows its index; its report last. One that cannot be read is a finding.
+def check_part(checks: OptionalChecks, job: tuple[int, Location]) -> Iterator[Item | ViewPart]:
+    """Yield the findings in one input, or a part of one, which follows its index; for `whole_view`.
+
+    The report is last. An input that cannot be read is a finding.
 
     Raises:
         Usage: the input is a terminal.
@@ -28,7 +32,7 @@ def check_shard(checks: OptionalChecks, job: tuple[int, Location]) -> Iterator[I
     return check_view(location, checks) if is_view(location) else check_archive(location, index, checks)
 
 
-def check_view(location: Location, checks: OptionalChecks) -> Iterator[Item]:
+def check_view(location: Location, checks: OptionalChecks) -> Iterator[Item | ViewPart]:
     """Yield the findings in the rows of a view, by the headers of its archives; the report last."""
     policy = FindingPolicy(location.name, located=False)
     check = ViewCheck(location, checks)
@@ -42,7 +46,7 @@ def check_view(location: Location, checks: OptionalChecks) -> Iterator[Item]:
         yield from check.end()
         view.unchanged()
         view.close()
-        if checks.digest:
+        if checks.digest and not (location.rows and location.rows[0]):
             check.report.sha256, check.report.stored = sum_file(location.kind, location.text, location.options)
     except MissingLibrary:
         raise
@@ -50,7 +54,48 @@ def check_view(location: Location, checks: OptionalChecks) -> Iterator[Item]:
         yield from policy.findings
         check.report.readable = False
         yield unreadable_shard(location.name, error)
-    yield check.report
+    yield ViewPart(check.report, check.decode)
+
+
+class ViewPart(NamedTuple):
+    """The report on a part of a view, and what of its contents was decoded."""
+
+    report: ShardReport
+    decode: ContentCheck | None
+
+
+def whole_view(parts: Iterable[Iterable[Item | ViewPart]]) -> Iterator[Item]:
+    """Yield what the check of a whole view yields, of its parts in order; those after one that ends it do not count.
+
+    An archive has one part, and its report among the items.
+    """
+    whole: ViewPart | None = None
+    for items in parts:
+        ended = whole is not None and not whole.report.readable
+        for item in items:
+            if isinstance(item, ViewPart):
+                if not ended:
+                    whole = item if whole is None else _merged(whole, item)
+            elif not ended:
+                yield item
+    if whole is not None:
+        report, decode = whole
+        if decode is not None and report.readable:
+            yield from decode.notes(located=False)
+            report.decoded = decode.decoded
+        yield report
+
+
+def _merged(one: ViewPart, other: ViewPart) -> ViewPart:
+    """Return the report on two parts, the first of which is good."""
+    whole, part = one.report, other.report
+    for name in ("samples", "entries", "size"):
+        setattr(whole, name, getattr(whole, name) + getattr(part, name))
+    whole.first, whole.last = whole.first or part.first, part.last or whole.last
+    whole.readable = part.readable
+    if one.decode is not None and other.decode is not None:
+        one.decode.merge(other.decode)
+    return one
 
 
 class ViewCheck:
@@ -63,10 +108,11 @@ class ViewCheck:
 
     def __init__(self, location: Location, checks: OptionalChecks) -> None:
         self.report = ShardReport(location.name, located=False)
+        self._first = 0 if location.rows is None else location.rows[0]
         self.reads_contents = checks.contents or checks.decode is not None
         self._checks = checks
         self._sets = FieldSets(location.name)
-        self._decode = None if checks.decode is None else checks.decode.check_of(location.name)
+        self.decode = None if checks.decode is None else checks.decode.check_of(location.name)
         self._batch: list[CheckedSample] = []
 
     def sample(self, sample: TarSample) -> Iterator[Item]:
@@ -86,8 +132,8 @@ class ViewCheck:
         names = tuple(entry.name[len(key) + 1 :] for entry in entries)
         for detail in self._sets.of(names, sample.start, key).missing(checks.require, key):
             yield Finding("missing-field", report.shard, None, key, detail, "error")
-        if self._decode is not None:
-            faults = [fault for entry in entries for fault in self._decode.entry(entry, key, sample.source, False)]
+        if self.decode is not None:
+            faults = [fault for entry in entries for fault in self.decode.entry(entry, key, sample.source, False)]
             yield from faults
             if checks.rejects and any(fault.name == "bad-content" for fault in faults):
                 yield from rejected(sample.source, sample.entries)
@@ -98,10 +144,10 @@ class ViewCheck:
         for entry in sample.entries:
             contents.add(entry)
         keyed = [entry for entry in sample.entries if key_of(entry) is not None]
-        self._batch.append((key, self.report.samples - 1, contents.take(keyed, len(key) + 1)))
+        self._batch.append((key, self._first + self.report.samples - 1, contents.take(keyed, len(key) + 1)))
         for entry in sample.entries:
             if key_of(entry) is None and entry.type not in KEYLESS:
-                self._batch.append((entry.name, self.report.samples - 1, contents.take_keyless(entry)))
+                self._batch.append((entry.name, self._first + self.report.samples - 1, contents.take_keyless(entry)))
 
     def _samples(self) -> Iterator[Item]:
         if self._batch:
@@ -109,8 +155,5 @@ class ViewCheck:
             self._batch = []
 
     def end(self) -> Iterator[Item]:
-        """Yield what is known after the last sample."""
+        """Yield the last samples."""
         yield from self._samples()
-        if self._decode is not None:
-            yield from self._decode.notes(located=False)
-            self.report.decoded = self._decode.decoded

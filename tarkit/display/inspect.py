@@ -6,7 +6,7 @@ To count plain archives only headers are read.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
@@ -16,15 +16,16 @@ from tarkit.arguments import check_text
 from tarkit.display.census import OTHERS, Census, Share, count_input, shares_of
 from tarkit.errors import Usage, show, spell
 from tarkit.options import Options, row
-from tarkit.pipeline.chain import Chain
+from tarkit.pipeline.chain import Archives, Chain
 from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.rows import file_row, processes_row
 from tarkit.pipeline.run import Run
+from tarkit.pipeline.view_index import view_parts
 from tarkit.problems import Policy
 from tarkit.samples.names import near_field
 from tarkit.samples.sample import TarSample, singly
 from tarkit.sizes import and_more, plural
-from tarkit.streams.location import Location
+from tarkit.streams.location import Location, is_view
 
 if TYPE_CHECKING:
     from tarkit.display.classes import ClassCounts, ClassNames
@@ -238,12 +239,19 @@ def count_dataset(data: Chain, run: Run, options: StatsOptions) -> Stats:
         from tarkit.display.report import Balance
 
         balance = Balance(by, ClassCounts(), find_class_names(options.classes, data.locations, data.storage))
+    whole = data.of_archives and not data.steps and not data.leaves_out(Policy())
+    apart = options.processes > 1 or run.executor is not None
     if data.unchanged:
         shards = _count_archives(data.locations, run, balance, options.processes)
+    elif whole and apart:
+        shards = _count_parts(data.locations, run, balance, options.processes)
     elif run.executor is not None:
         raise Usage(f"samples are selected: {spell('dask')} counts whole archives", f"run it without {spell('dask')}")
     else:
-        shards = _count_samples(data, run, balance)
+        visit = None if balance is None else balance.classes.counter(balance.field, run.policy)
+        shards = _count_samples(data, run, visit)
+        if shards:
+            shards[-1].dropped = run.dropped
     shares: list[Share] = []
     if world is not None or workers is not None:
         shares = shares_of([shard.samples for shard in shards], world or 1, workers or 1)
@@ -281,7 +289,43 @@ def _count_archive(
     return count_input(location, policy, tmpdir, classes.counter(by, policy)), classes
 
 
-def _count_samples(data: Chain, run: Run, balance: Balance | None) -> list[Census]:
+def _count_parts(locations: Sequence[Location], run: Run, balance: Balance | None, processes: int) -> list[Census]:
+    """Count views, and archives beside them, in parts."""
+    count = partial(_count_part, run.tmpdir, None if balance is None else balance.field)
+    sent = [part for parts in view_parts(list(map(run.sent, locations)), run, processes) for part in parts]
+    shards: list[Census] = []
+    named: dict[str, Census] = {}
+    results = run.draw("", run.do_in_order(count, sent, processes), lambda: run.bytes, lambda: run.samples)
+    for part, (counted, classes, dropped) in zip(sent, results, strict=True):
+        for census in counted:
+            if census.name not in named or not is_view(part):
+                named[census.name] = Census(census.name)
+                shards.append(named[census.name])
+            named[census.name].merge(census)
+            run.samples += census.samples
+            run.bytes += census.size
+        run.dropped += dropped
+        if balance is not None and classes is not None:
+            balance.classes.merge(classes)
+    if shards:
+        shards[-1].dropped = run.dropped
+    return shards
+
+
+def _count_part(
+    tmpdir: str | None, by: str | None, location: Location, policy: Policy
+) -> tuple[list[Census], ClassCounts | None, int]:
+    run, classes = Run(policy, tmpdir), None
+    if by is not None:
+        from tarkit.display.classes import ClassCounts
+
+        classes = ClassCounts()
+    visit = None if classes is None or by is None else classes.counter(by, policy)
+    return _count_samples(Chain(Archives((location,)), lambda: run), run, visit), classes, run.dropped
+
+
+def _count_samples(data: Chain, run: Run, visit: Callable[[TarSample], None] | None) -> list[Census]:
+    """Count the archives of samples one by one, and call `visit` with each sample."""
     batches, flow = data.batches(run, moves=False, contents=False)
     shards: list[Census] = []
     named: dict[str, Census] = {}
@@ -291,18 +335,15 @@ def _count_samples(data: Chain, run: Run, balance: Balance | None) -> list[Censu
         shards.append(census)
 
     flow.inputs.begun = lambda source: begin(source.name)  # an archive without samples is counted too
-    count_class = None if balance is None else balance.classes.counter(balance.field, run.policy)
     keyed: Iterator[TarSample] = (sample for sample in singly(batches) if sample.key is not None)
     with flow:
         for sample in run.watch("", keyed, lambda: sum(census.size for census in shards), total_size(data.locations)):
-            if count_class is not None:
-                count_class(sample)
+            if visit is not None:
+                visit(sample)
             if sample.source.name not in named:
                 begin(sample.source.name)
             named[sample.source.name].add(sample)
         flow.finish()
-    if shards:
-        shards[-1].dropped = run.dropped
     return shards
 
 

@@ -1,25 +1,60 @@
-"""The samples of a view by the numbers of its rows."""
+"""The samples of a view by the numbers of its rows, and the division of a view into parts."""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from threading import Lock
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tarkit.errors import Unsupported
+from tarkit.errors import TarkitError, Unsupported
 from tarkit.pipeline.sample import WHOLE
 from tarkit.pipeline.view_reader import ViewReader
 from tarkit.pipeline.view_rows import MoreRange, RowGroup, Rows
 from tarkit.problems import Policy
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.sample import TarSample
-from tarkit.streams.location import Location
+from tarkit.streams.location import Location, is_view
 from tarkit.streams.remote import RemoteSource
 from tarkit.streams.source import WindowSource
+
+if TYPE_CHECKING:
+    from tarkit.pipeline.run import Run
+
+
+PARTS = 64
+"""Parts of a view at most, which several processes read, or a cluster."""
+
+LEAST = 256  # rows of a part
+
+
+def view_parts(locations: Sequence[Location], run: Run, processes: int) -> list[list[Location]]:
+    """Return inputs, each with the parts that are read apart: of views rows that follow each other.
+
+    A view is opened in another process, since threads of its library would keep this one from being copied. One that
+    cannot be opened, or names an archive that is not there, has one part.
+    """
+    views = [location for location in locations if is_view(location)] if processes > 1 or run.executor else []
+    counts = dict(zip(views, map(next, run.in_order(_count_rows, views, processes, run.tmpdir)), strict=True))
+    return [_parts(location, counts.get(location, 0)) for location in locations]
+
+
+def _count_rows(location: Location) -> Iterator[int]:
+    try:
+        reader = ViewReader(location, InputReader((location,), Policy(), moves=False))
+        yield reader.count
+        reader.source.close()
+    except (TarkitError, OSError):
+        yield 0  # reported where it is read
+
+
+def _parts(location: Location, count: int) -> list[Location]:
+    size = max(-(-count // PARTS), LEAST)
+    starts = range(0, count, size)
+    return [location._replace(rows=(start, min(start + size, count))) for start in starts] or [location]
 
 
 class _Group(NamedTuple):

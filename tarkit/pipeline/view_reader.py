@@ -98,6 +98,11 @@ class ViewReader:
         """The file of the view."""
         return self._file.source
 
+    @property
+    def count(self) -> int:
+        """The number of rows of the view."""
+        return self._file.count
+
     def rows(self) -> Iterator[Rows]:
         """Yield the rows in order, without those of archives that are left out."""
         return self._present(self._file.rows()) if self._left_out else self._file.rows()
@@ -122,7 +127,7 @@ class ViewReader:
         if self._inputs.unread and not self._left_out:
             yield from self._unread()
             return
-        before = 0
+        before = self._file.first
         rows_in_order = self.rows()
         if any(location.kind == "url" for location in self.shards.values()):
             rows_in_order = self._fetched(rows_in_order)

@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
 from tarkit.errors import TarkitError, Unsupported, Usage, printable, show
@@ -214,7 +214,8 @@ def locate_archive(view: Location, shard: str) -> tuple[Location, bool]:
     """
     if view.kind != "url" and not scheme_of(shard):
         path = os.path.join(os.path.dirname(view.text), shard)
-        return Location("path", path, printable(path)), True
+        name = os.path.join(os.path.dirname(view.name), printable(shard))
+        return Location("path", path, name), True
     name = view.text.partition("?")[0] if view.text.startswith("http") else view.text
     base = name.rpartition("/")[0] + "/"
     text = shard if scheme_of(shard) else base + shard
@@ -299,6 +300,7 @@ class ViewFile:
     Attributes:
         name: its name for messages.
         count: the number of its rows.
+        first: the number of the first one that is read; see `Location.rows`.
         values: the columns with values.
 
     Raises:
@@ -322,7 +324,12 @@ class ViewFile:
             self._check(schema)
             # each name is there once in memory
             self._file = parquet.ParquetFile(SourceFile(source), metadata=table.metadata, read_dictionary=[SHARD])
-        self.count: int = self._file.metadata.num_rows
+        metadata = self._file.metadata
+        self.count: int = metadata.num_rows
+        rows: tuple[int, int] = location.rows or (0, self.count)
+        self.first, self._stop = rows
+        sizes = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+        self._starts = list(accumulate(sizes, initial=0))
         self.values: tuple[str, ...] = tuple(name for name in schema.names if name not in PLACES)
         self.schema = schema
         self._stored = StoredColumns(self._file)
@@ -393,7 +400,12 @@ class ViewFile:
 
     def _groups(self, columns: Sequence[str]) -> Iterator[int]:
         """Return the numbers of the row groups; of an object each once its columns were fetched, many at a time."""
-        source, numbers = self.source, range(self._file.num_row_groups)
+        source = self.source
+        numbers = [
+            number
+            for number, (start, stop) in enumerate(pairwise(self._starts))
+            if start < self._stop and stop > self.first
+        ]
         if not is_object(source):
             return iter(numbers)
         from tarkit.streams.prefetch import Groups, fetch_ahead
@@ -442,33 +454,40 @@ class ViewFile:
     def rows(self) -> Iterator[Rows]:
         """Yield the rows in order."""
         columns = frozenset(self.values)
-        before = 0
         for number in self._groups(self._places):
-            group, first = RowGroup(self._stored, number, columns, self.name), 0
+            group, first, before = RowGroup(self._stored, number, columns, self.name), 0, self._starts[number]
             try:
                 for batch in self._file.iter_batches(
                     ROWS, row_groups=[number], columns=self._places, use_threads=False
                 ):
-                    yield self._rows_of(batch, group, first, before + first)
+                    low, high = self._inside(before + first, batch.num_rows)
+                    if low < high:
+                        part = batch.slice(low, high - low)
+                        yield self._rows_of(part, group, first + low, before + first + low)
                     first += batch.num_rows
             except (self._arrow.ArrowException, UnicodeDecodeError) as error:
                 raise self._damaged(error) from None
-            before += first
+
+    def _inside(self, start: int, count: int) -> tuple[int, int]:
+        """Return which of `count` rows from `start` on are read, from one up to another."""
+        return max(self.first - start, 0), min(self._stop - start, count)
 
     def record_batches(self) -> Iterator[RecordRows]:
         """Yield all columns of the rows in order."""
-        columns, before = frozenset(self.values), 0
+        columns = frozenset(self.values)
         for number in self._groups([*self._places, *self.values]):
-            group, first = RowGroup(self._stored, number, columns, self.name), 0
+            group, first, before = RowGroup(self._stored, number, columns, self.name), 0, self._starts[number]
             chunks = self._file.metadata.row_group(number)
             rows = max(min(MANY, BYTES * chunks.num_rows // max(chunks.total_byte_size, 1)), 1)
             try:
                 for batch in self._file.iter_batches(rows, row_groups=[number], use_threads=False):
-                    batch.column(KEY).validate(full=True)
-                    self._check_places(batch, before)
-                    yield RecordRows(batch, group, first, before)
+                    low, high = self._inside(before + first, batch.num_rows)
+                    if low < high:
+                        part = batch.slice(low, high - low)
+                        part.column(KEY).validate(full=True)
+                        self._check_places(part, before + first + low)
+                        yield RecordRows(part, group, first + low, before + first + low)
                     first += batch.num_rows
-                    before += batch.num_rows
             except (self._arrow.ArrowException, UnicodeDecodeError) as error:
                 raise self._damaged(error) from None
 

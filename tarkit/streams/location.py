@@ -96,6 +96,7 @@ class Location(NamedTuple):
     options: StoreOptions | None = None  # of a URL; None for those of the process
     format: str | None = None  # tar, or a format of messages; None for what the name and the first bytes say
     table: TableWords | None = None  # how the rows of a Parquet table are samples
+    rows: tuple[int, int] | None = None  # of a view, the rows that are read: the first, and the one behind the last
 
 
 STDIN = Location("stdin", "-", "stdin")

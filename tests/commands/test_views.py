@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ import pytest
 import tarkit
 from tarkit.pipeline import view_writer
 from tarkit.samples.fields import Fields
-from tests._tools import each_row
+from tests._tools import TARKIT, each_row
 from tests.conftest import Archive, Link, Run, entries, keys, tar
 
 arrow: Any = pytest.importorskip("pyarrow", reason="views are Parquet files")
@@ -671,3 +673,38 @@ def test_orders_of_views_with_gaps(run: Run, archive: Archive) -> None:
     data.write("x.tar")
     tarkit.open(copies).shuffle(seed=1).shuffle(seed=2).write("y.tar")
     assert Path("x.tar").read_bytes() == Path("y.tar").read_bytes()
+
+
+PARTS = ["stats", "stats --by cls", "stats --skip changed-source --json", "check", "check --json", "check --unique"]
+PARTS += ["check --decode all", "check --same-as 0.tar", "check --diff 0.tar"]
+
+
+def test_parts_of_views(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several processes read parts of a view, and say what one says: of good rows, bad ones, archives that are gone."""
+    monkeypatch.setattr("tarkit.pipeline.view_index.LEAST", 2)
+    draw = Random(7)
+    for turn in range(4):
+        names = [f"{at}.tar" for at in range(3)]
+        for name in names:
+            archive([(f"{name[0]}{n}.{field}", b"%d" % n) for n in range(8) for field in ("cls", "jpg")], name)
+        run("shuffle", *names, "--seed", str(turn), "-o", "v.parquet")
+        view = parquet.read_table("v.parquet").to_pylist()
+        bad = draw.randrange(len(view))
+        if turn == 1:
+            view[bad]["__start__"] += 512
+        elif turn == 2:
+            view[bad]["__shard__"] = "gone.tar"
+        elif turn == 3:
+            view[bad] = view[bad - 1]  # a sample twice
+        parquet.write_table(arrow.Table.from_pylist(view), "v.parquet", row_group_size=draw.choice([3, 100]))
+        for words in draw.sample(PARTS, 4):
+            whole, parts = (
+                run(*words.split(), "v.parquet", "0.tar", "v.parquet", "-q", "-p", p, exit=None) for p in "13"
+            )
+            assert (whole.status, whole.stdout, whole.stderr) == (parts.status, parts.stdout, parts.stderr), words
+    archive([(f"{n:03}.{field}", b"%d" % n) for n in range(700) for field in ("cls", "json")])
+    run("cat", "in.tar", "-o", "v.parquet")
+    words = [*TARKIT, "check", "--decode", "all", "v.parquet", "-p"]
+    whole, parts = (subprocess.run([*words, p], capture_output=True, check=True).stdout for p in "13")
+    assert b"700 json" in whole
+    assert whole == parts
