@@ -87,6 +87,7 @@ data.sample(2.0, 1) -> Usage: share=2.0: it is a whole number of samples, or a s
 data.sample(-1, 1) -> Usage: share=-1: it is at least 0
 data.balance('cls', 0, seed=1) -> Usage: per_class=0: it is at least 1
 data.balance('cls', 'all', seed=1) -> Usage: per_class='all': it is one of min, max, median
+data.unique_by(1) -> TypeError: field=1: a str is needed
 data.slice(0, 3, 0) -> Usage: with a step of at least 1
 data.match(3) -> TypeError: pattern=3: a str is needed, not int
 data.match(None) -> TypeError: pattern=None: a str is needed

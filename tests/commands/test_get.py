@@ -114,6 +114,15 @@ def test_an_index_that_leads_into_a_payload(run: Run, archive: Archive) -> None:
     assert run("get", "k2.x", name).stdout == b"two"
 
 
+def test_fields_named_as_the_key(run: Run, archive: Archive) -> None:
+    """An index finds the sample, whatever fields of the samples around it are named."""
+    name = archive({"k.a": b"1", "k.seg.png": b"2", "seg.x": b"3", "seg.seg.x": b"4", "l.seg.x": b"5"})
+    run("index", name, "--format", "dali")
+    ran = run("get", "seg.x", name, "-v")
+    assert ran.stdout == b"3"
+    assert "looked up in in.idx" in ran.stderr
+
+
 @each_row(
     "change",
     [

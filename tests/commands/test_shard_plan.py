@@ -544,7 +544,7 @@ def kept(rng: random.Random, names: list[str]) -> list[str]:
     return [name for name in names if rng.random() < 0.6]
 
 
-@each_row("seed", range(8))
+@each_row("seed", range(12))
 def test_files_without_a_key(seed: int, run: Run, here: Path) -> None:
     """Random trees: shards have the samples that they have without such files, each of which is packed once."""
     rng = random.Random(seed)
@@ -686,6 +686,26 @@ def test_join(run: Run, here: Path) -> None:
     # joined fields count for --require, and are never extra fields
     [shard] = layout(run, root, *words, "--require", "jpg,caption", "--on-missing-field", "exclude")
     assert shard.entries == ["c/1.jpg", "c/1.caption", "c/1.n", "c/2.jpg", "c/2.caption", "c/2.n"]
+
+
+@each_row(
+    ("cell", "text"),
+    [
+        ("m.png", None),
+        ("nothing.bin", "nothing.bin: No such file or directory"),
+        ("http://x/y", "table.csv:2: 'http://x/y': sources in a joined table are paths"),
+    ],
+)
+def test_join_of_files(cell: str, text: str | None, run: Run, here: Path) -> None:
+    """A column `@mask` has paths of files; another source is an error with its position."""
+    root = grow(here / "tree", ["c/1.jpg"])
+    Path("m.png").write_bytes(b"mask")
+    Path("table.csv").write_text(f"k,@mask.png\nc/1,{cell}\n")
+    ran = run("shard", root, "--join", "table.csv:k", "-c", "1", "-o", "x-%d.tar", exit=text is not None)
+    if text is None:
+        assert entries("x-0.tar") == [("c/1.jpg", b"x"), ("c/1.mask.png", b"mask")]
+    else:
+        assert text in ran.stderr
 
 
 def test_join_by_base_names(run: Run, here: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import random
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -234,6 +235,27 @@ def test_values_of_scattered_samples(run: Run, archive: Archive, feed: Feed) -> 
     for field, expected in (("size", "bca"), ("size.y", "ba"), ("json.v", "cba"), ("x", "abc"), ("y", "ab")):
         names = sorted_to(run, [name, "-s", field, "--skip", "missing-field"])
         assert "".join(dict.fromkeys(each[0] for each in names if "." in each)) == expected, field
+
+
+@each_way
+def test_everything_is_scattered(run: Run, archive: Archive, feed: Feed) -> None:
+    """25 samples of three scattered parts, each in another order, are gathered and sorted."""
+    draw = random.Random(2)
+    names = [f"{number:03}" for number in range(25)]
+    members = []
+    for field in ("img", "cls", "txt"):
+        draw.shuffle(names)
+        members += [
+            (f"{name}.{field}", f"{int(name) * 5 % 7}".encode() if field == "cls" else name.encode()) for name in names
+        ]
+    word = feed(archive(members))
+    ran = run("sort", word)
+    assert entries(ran.stdout) == [row for name in sorted(names) for row in pick(members, name)]
+    first = [name.partition(".")[0] for name, _ in members[:25]]
+    value = dict(members)
+    ran = run("sort", word, "-s", "cls")
+    assert keys(ran.stdout).split() == sorted(first, key=lambda name: value[f"{name}.cls"])
+    assert sorted(entries(ran.stdout)) == sorted(members)
 
 
 @each_way
