@@ -126,9 +126,10 @@ def open(
         shard_slice: which samples of each archive are taken: `slice(0, 100)` for the first hundred.
         mode: `"tar"` for archives. Of text, `"lines"` and `"pages"` (up to a form feed) make a sample of each, its
             field txt, and `"keys"` a sample without fields for each line, its key.
-        format: `"tar"`, `"cbors"` or `"msgpack"`; by default suffix and first bytes say which.
-        set, key: fields of Parquet tables, `"jpg:image cls:label"`, and keys: a column, or `"{id:06d}"`; by default a
-            column is the field of its name, a picture or a sound that of its format, and the key is `__key__`.
+        format: `"tar"`, `"cbors"`, `"msgpack"`, `"tfrecord"` or `"mds"`; by default suffix and first bytes say which.
+        set, key: fields of tables in Parquet, TFRecord and MDS, `"jpg:image cls:label"`, and keys: a column, or
+            `"{id:06d}"`; by default a column is the field of its name, a picture or a sound that of its format, and the
+            key is `__key__`.
         tmpdir, storage_options: the directory of temporary files; how URLs are reached, such as `endpoint_url`.
 
     Raises TarkitError: an input does not exist, a pattern matches nothing, or there are no inputs.

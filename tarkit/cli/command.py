@@ -173,7 +173,7 @@ class InputArgument(click.Argument):
 
     text = (
         "INPUT is a file, directory, URL (s3:// gs:// az:// https:// hf:// ais:// zpull://), -, pipe:COMMAND, 'glob*' "
-        "or 'name-{000..099}.tar'; the default is stdin. A file is tar, zip, .cbors, .mp, .tfrecord or .parquet."
+        "or 'name-{000..099}.tar'; the default is stdin. A file is tar, zip, .cbors, .mp, .tfrecord, .mds or .parquet."
     )
 
 

@@ -194,7 +194,8 @@ FROM = option(
     default=None,
     metavar="FORMAT",
     help="Format of INPUT.  [default: detected]",
-    more="tar, cbors, msgpack or tfrecord; by suffix (.cbors, .mp, .tfrecord, compressed too), else by first bytes.",
+    more="tar, cbors, msgpack, tfrecord or mds; by suffix (.cbors, .mp, .tfrecord, .mds, compressed too), else by the "
+    "first bytes.",
     detail=True,
 )
 
@@ -237,8 +238,8 @@ TO = option(
     default=None,
     metavar="FORMAT",
     help="Format of OUT.  [default: by suffix]",
-    more="tar, cbors, msgpack or tfrecord. cbors and msgpack are sequences of maps, one for each sample, tfrecord of "
-    "Examples; their suffixes are .cbors, .mp and .tfrecord.",
+    more="tar, cbors, msgpack, tfrecord or mds. cbors and msgpack are sequences of maps, one for each sample, tfrecord "
+    "of Examples, mds is shards with an index; their suffixes are .cbors, .mp, .tfrecord and .mds.",
 )
 OUT, COMPRESS = declare(shared.OUT, "output"), declare(shared.COMPRESS, "compress")
 FSYNC = declare(shared.FSYNC, "fsync")

@@ -56,6 +56,8 @@ def write_ordered(
         location = output.output.location
         if location.kind not in ("path", "url"):
             raise Usage(f"{location.name}: workers write files or objects, not to commands", "name shards or URLs")
+        if output.output.form_of(location.text) == "mds":
+            raise Usage(f"{location.name}: workers write no index, which MDS needs", "write .tar, then tarkit split")
     place = new_spill(spill, ordering.order.name, portable_options(storage) if scheme_of(spill) else None)
     if isinstance(output, ShardsOutput):
         output.refuse_inputs(locations)

@@ -27,6 +27,7 @@ from tarkit.stores.retry import request_again
 from tarkit.stores.schemes import find_scheme, public_name, scheme_of
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.sink import Sink, open_sink
+from tarkit.streams.text import is_there
 from tarkit.threads import ThreadCall
 
 Item = TypeVar("Item")
@@ -214,17 +215,6 @@ class Spill:
             message = f"{self._shown(name)}: this block of the spill is gone"
             return TarkitError(message, "did someone, or a rule of the bucket, remove it? run the command again")
         return TarkitError(f"{self._shown(name)}: this block of the spill cannot be read: {error.strerror}")
-
-
-def is_there(name: str, storage: StoreOptions | None) -> bool:
-    """Return whether a file or an object exists."""
-    if not scheme_of(name):
-        return os.path.lexists(name)
-    try:
-        connect.head_object(name, storage)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def new_spill(place: str, command: str, storage: StoreOptions | None) -> Spill:

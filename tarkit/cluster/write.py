@@ -22,7 +22,7 @@ from tarkit.cluster.records import (
     unpack_listed,
 )
 from tarkit.cluster.scatter import SampleSums
-from tarkit.cluster.shared import Blob, Spill, is_there
+from tarkit.cluster.shared import Blob, Spill
 from tarkit.errors import TarkitError, spell
 from tarkit.pipeline.output import Output
 from tarkit.pipeline.run import Run
@@ -38,6 +38,7 @@ from tarkit.stores.schemes import public_name
 from tarkit.streams.ranges import HeldRange, MovedRange
 from tarkit.streams.sink import Sink, WriteOnlySink
 from tarkit.streams.tempfile import TemporaryFile
+from tarkit.streams.text import is_there
 from tarkit.tar.writer import EntryWriter
 
 READ = 32 << 20  # bytes of a block that are requested together

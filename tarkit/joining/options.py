@@ -87,10 +87,10 @@ class TableInputOptions(Options):
         many=True,
         metavar="FIELDS",
         help="Set fields: 'jpg:image cls json:{a,b}'.",
-        more="FIELD:COLUMN, of a Parquet INPUT, of a view, or of --join TABLE; json:{A,B} and json.A set members, the "
-        "others stay. Null in a cell removes the field. By default a column of an INPUT is the field of its name, a "
-        "picture or a sound that of its format, and the number of a class cls; columns of a joined table are fields, "
-        "which must be new ('' for none); those of a view are values.",
+        more="FIELD:COLUMN, of an INPUT in .parquet, .tfrecord or .mds, of a view, or of --join TABLE; json:{A,B} and "
+        "json.A set members, the others stay. Null in a cell removes the field. By default a column of an INPUT is the "
+        "field of its name, a picture or a sound that of its format, and the number of a class cls; columns of a joined "
+        "table are fields, which must be new ('' for none); those of a view are values.",
         parse=parse_set,
     )
     key: str | None = row(
@@ -119,7 +119,7 @@ class TableInputOptions(Options):
         if not any(map(has_columns, inputs)):
             others = f", and there is no {spell('join')}" if words and joins is not None else ""
             option = spell("set") if words else spell("key")
-            raise Usage(f"{option} is for tables (.parquet, .tfrecord), and no input is one{others}")
+            raise Usage(f"{option} is for tables (.parquet, .tfrecord, .mds), and no input is one{others}")
         return [each._replace(table=TableWords(words, self.key)) for each in inputs]
 
     def with_fields(self, data: Joinable, joins: JoinOptions | None = None) -> Joinable:

@@ -139,6 +139,12 @@ def encode(format: str, name: str, value: Any, **settings: Any) -> bytes:
     return file.getvalue()
 
 
+def picture_of_pixels(mode: str, size: tuple[int, int], pixels: bytes) -> bytes:
+    """Return the pixels of an image of Pillow as PNG. Raises TarkitError for a mode that PNG has not."""
+    Image = media_library("PIL.Image", "pictures", encode=True)
+    return encode("PNG", "png", Image.frombytes(mode, size, pixels))
+
+
 def _keeps_transparency(format: str, image: Any) -> bool:
     """Whether a format keeps the transparency of a palette or of a colour; GIF has one that is fully transparent."""
     may_keep = format == "WEBP" or (format == "GIF" and isinstance(image.info.get("transparency"), int))

@@ -18,6 +18,10 @@ def load_encoding(form: str, purpose: str, extra: str | None = None) -> Encoding
         from tarkit.messages.tfrecord import load_tfrecord
 
         return load_tfrecord(purpose)
+    if form == "mds":
+        from tarkit.messages.mds import load_mds
+
+        return load_mds(purpose)
     if form == "cbors":
         return Encoding(load_library("cbor2", purpose, library, extra or "cbor").dumps, _unpack_cbor)
     return Encoding(load_library("msgpack", purpose, library, extra or form).packb, _unpack_msgpack)

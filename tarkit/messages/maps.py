@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tarkit.errors import MissingLibrary, TarkitError, show
+from tarkit.streams.copy import CHUNK
 from tarkit.tar.block import padding
 from tarkit.tar.header import encode
 
@@ -133,3 +134,15 @@ class IncompleteMap(Exception):
     def __init__(self, position: int | None = None) -> None:
         super().__init__()
         self.position = position
+
+
+def read_exactly(read: Callable[[int], bytes], size: int) -> bytes:
+    """Return the next `size` bytes, fewer at the end. Memory is taken for those that are there, not for a claim."""
+    data = read(min(size, CHUNK)) if size else b""
+    if len(data) == size or not data:
+        return data
+    pieces, missing = [data], size - len(data)
+    while missing and (data := read(min(missing, CHUNK))):
+        pieces.append(data)
+        missing -= len(data)
+    return b"".join(pieces)

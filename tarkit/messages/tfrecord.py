@@ -20,7 +20,7 @@ from typing import Any
 
 from tarkit.errors import Unsupported, load_library, show
 from tarkit.media.coding import Coder
-from tarkit.messages.maps import LARGEST, Encoding, IncompleteMap, MalformedMap
+from tarkit.messages.maps import LARGEST, Encoding, IncompleteMap, MalformedMap, read_exactly
 from tarkit.streams.codecs.tfrecord import FRAME, mask
 from tarkit.streams.copy import CHUNK
 from tarkit.tables.rows import NumberList
@@ -59,10 +59,10 @@ def read_records(
         IncompleteMap: the file ends inside a record.
         MalformedMap: a checksum does not match, or a record is longer than `largest`.
     """
-    head, at = _exactly(read, FRAME), 0
+    head, at = read_exactly(read, FRAME), 0
     if len(head) == FRAME and mask(crc32c(head[:8])) != head[8:] and _is_zlib(head):
         read = _inflated(read, head)
-        head = _exactly(read, FRAME)
+        head = read_exactly(read, FRAME)
     while head:
         if len(head) < FRAME:
             raise IncompleteMap(at)
@@ -71,26 +71,14 @@ def read_records(
         length = int.from_bytes(head[:8], "little")
         if length > largest:
             raise MalformedMap(f"the record is longer than {largest >> 30} GiB", position=at)
-        data, check = _exactly(read, length), _exactly(read, 4)
+        data, check = read_exactly(read, length), read_exactly(read, 4)
         if len(data) < length or len(check) < 4:
             raise IncompleteMap(at)
         if mask(crc32c(data)) != check:
             raise MalformedMap("the data of the record do not match their checksum", position=at)
         yield at, data
         at += FRAME + length + 4
-        head = _exactly(read, FRAME)
-
-
-def _exactly(read: Callable[[int], bytes], size: int) -> bytes:
-    """Return the next `size` bytes, fewer at the end. Memory is taken for those that are there, not for a claim."""
-    data = read(min(size, CHUNK)) if size else b""
-    if len(data) == size or not data:
-        return data
-    pieces, missing = [data], size - len(data)
-    while missing and (data := read(min(missing, CHUNK))):
-        pieces.append(data)
-        missing -= len(data)
-    return b"".join(pieces)
+        head = read_exactly(read, FRAME)
 
 
 def _is_zlib(head: bytes) -> bool:

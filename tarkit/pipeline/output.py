@@ -106,6 +106,9 @@ class Output(NamedTuple):
     def open(self, inputs: Sequence[Location] = ()) -> Sink:
         """Open it; raise Usage when it is one of the inputs."""
         refuse_overwrite(self.status(), inputs)
+        if self.form_of(self.location.text) == "mds":
+            message = f"{self.location.name}: a data set of MDS is a directory of shards with an index"
+            raise Usage(message, "tarkit split -o 'DIRECTORY/shard.%05d.mds' writes both")
         if self.location.kind == "url":
             if self.location.text.endswith("/"):
                 raise Usage(f"{self.location.name}: an output is an object, not a directory", "add a name")
@@ -116,15 +119,21 @@ class Output(NamedTuple):
         """Open an output of this name instead; if `fresh`, an existing file is an error, also one made meanwhile."""
         if self.location.kind == "socket":
             return self._open_socket(text)
-        codec, form = self._codec_of(text), self._messages_of(text)
+        codec, form = self._codec_of(text), self.form_of(text)
         if codec is not None and codec[0] == "zip":
             from tarkit.zip.writer import ZipSink
 
             if form is not None:
                 raise Usage(f"{self.location.name}: a zip holds files, and not {MESSAGES[form].title}")
             return ZipSink(self._plain(text, fresh), codec[1], self.directory)
+        if form == "mds" and codec is not None:
+            raise Usage(f"{self.location.name}: shards of MDS are written without compression", "name them .mds")
         sink = self._plain(text, fresh)
         try:
+            if form == "mds":
+                from tarkit.messages.mds_writer import MdsSink
+
+                return MdsSink(sink, split_name, self.directory)
             if codec is not None:
                 sink = EncodedSink(sink, *codec, self.threads)
             if form is not None:
@@ -142,7 +151,7 @@ class Output(NamedTuple):
         from tarkit.messages.sockets import parse_address
         from tarkit.messages.writer import MessageSink
 
-        if self._messages_of(text) != "msgpack" or self.codec not in (None, ("none", None)):
+        if self.form_of(text) != "msgpack" or self.codec not in (None, ("none", None)):
             raise Usage(f"{self.location.name}: it takes samples alone, in MessagePack and not compressed")
         options = connect.options_of(self.location.options)
         sink = SocketSink(parse_address(text, sends=True), options.tell)
@@ -157,7 +166,7 @@ class Output(NamedTuple):
             return FileObjectSink(self.file, self.location.name)
         return open_sink(self.location.kind, text, sync=self.sync, fresh=fresh, options=self.location.options)
 
-    def _messages_of(self, text: str) -> str | None:
+    def form_of(self, text: str) -> str | None:
         """Return the format of messages for an output of this name; None for an archive, or other bytes."""
         form = self.format
         if form == BY_NAME and self.location.kind == "socket":
@@ -173,7 +182,7 @@ class Output(NamedTuple):
     @property
     def has_samples_alone(self) -> bool:
         """Whether it cannot hold entries that belong to no sample."""
-        return self._messages_of(self.location.text) is not None
+        return self.form_of(self.location.text) is not None
 
     def _codec_of(self, text: str) -> tuple[str, int | None] | None:
         """Return codec (or zip) and level for an output of this name."""

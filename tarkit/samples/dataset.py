@@ -34,6 +34,7 @@ from tarkit.streams.command import CommandReader
 from tarkit.streams.fileobjects import reader_of
 from tarkit.streams.files import Descriptor, File, allow_files
 from tarkit.streams.location import Location, is_view, numbered_keys, refuse_views
+from tarkit.streams.mds_index import SummedReader
 from tarkit.streams.ranges import CopiedStream, HeldRange, spooled
 from tarkit.streams.readers import DescriptorReader, FileReader, Prepended
 from tarkit.streams.source import FileSource, Source, StreamSource, WindowSource
@@ -229,6 +230,8 @@ def _stream(
     while have < SNIFFED and (count := reader.readinto(memoryview(head)[have:])):
         have += count
     reader = Prepended(bytes(head[:have]), reader)
+    if location.sums is not None:
+        reader = SummedReader(reader, name, location.sums)
     try:
         codec = _codec(bytes(head[:have]), location)
     except Unsupported:
@@ -294,6 +297,8 @@ def _codec(head: bytes, location: Location) -> str | None:
     """
     if len(head) == SNIFFED and block.checksum_ok(head):
         return None
+    if location.name.lower().endswith(".mds"):
+        return "mds"  # its first bytes are a number, which may look like any magic
     codec = codec_by_magic(head)
     if codec is None and location.format is None and recognise(head) is not None:
         return None  # the reader of the archive names it

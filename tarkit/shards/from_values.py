@@ -287,9 +287,9 @@ class ShardWriter(_SampleWriter):
         options = SplitOptions.of(locals())
         samples = SampleEncoder(mtime, allow_pickle, encoder)
         run = Run()
-        shards = options.open(run)
-        shards.output.check_time(mtime, template)
-        self._writer = shards.open(run)
+        self._shards = options.open(run)
+        self._shards.output.check_time(mtime, template)
+        self._writer = self._shards.open(run)
         super().__init__(template, samples, self._writer)
 
     @property
@@ -303,3 +303,4 @@ class ShardWriter(_SampleWriter):
 
     def _complete(self) -> None:
         self._writer.close(self.samples)
+        self._shards.write_indexes(self._writer.done)

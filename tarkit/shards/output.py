@@ -20,10 +20,12 @@ from tarkit.pipeline.stages import neighbours, without_strays
 from tarkit.pipeline.template import refuse_existing
 from tarkit.problems import usual_hint
 from tarkit.samples.sample import SampleBatch, singly
+from tarkit.shards.mds import index_path, write_indexes
 from tarkit.shards.series import ShardsPlan
 from tarkit.shards.writer import Shard, ShardsWriter
 from tarkit.sizes import plural
 from tarkit.streams.location import Location, anchored
+from tarkit.streams.text import is_there
 
 if TYPE_CHECKING:
     from tarkit.pipeline.chain import Chain
@@ -50,12 +52,14 @@ class ShardsOutput(ShardsPlan):
         TarkitError: there are shards of these names, and neither `append` nor `force`.
     """
 
+    indexed = True
     series: Sequence[SeriesSpec] = ()
     view: Output | None = None
     existing: list[list[tuple[int, str]]] = field(init=False)
     starts: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
+        self._refuse_index()
         if any(spec.template.text.lower().endswith(".parquet") for spec in self.series):
             raise Usage("shards are archives, and a view is one file", f"{spell('template')} NAME.view.parquet")
         self.place = anchored()
@@ -66,6 +70,23 @@ class ShardsOutput(ShardsPlan):
         for spec, start in zip(self.series, self.starts, strict=True):
             if spec.template.count != 0:
                 spec.template.name(start)  # raises if there is no such name
+
+    def _refuse_index(self) -> None:
+        """Raise Usage for an index of MDS that would be replaced, unless `append` or `force` says so."""
+        names = [spec.template.text for spec in self.series]
+        indexes = [index_path(name) for name in names if self.output.form_of(name) == "mds"]
+        if len(indexes) > 1:
+            raise Usage("MDS has an index for a directory, and these are several series", "write .tar, and split each")
+        for index in indexes if not (self.options.append or self.options.force) else ():
+            if is_there(index, self.output.location.options):
+                raise Usage(f"{index} is there already", f"{spell('force')} replaces it, {spell('append')} adds to it")
+
+    def write_indexes(self, shards: Sequence[Shard]) -> None:
+        """Write the index of MDS for the shards of each directory, and for those that `append` keeps."""
+        kept = [path for existing in self.existing for _, path in existing] if self.options.append else []
+        names = [self.place(name) for name in (*kept, *(shard.name for shard in shards))]
+        if self.view is None and names and self.output.form_of(names[0]) == "mds":
+            write_indexes(names, self.output.location.options)
 
     def _first(self, existing: list[tuple[int, str]]) -> int:
         if existing and self.options.append:
@@ -153,6 +174,7 @@ class ShardsOutput(ShardsPlan):
                 raise
             if unwritten:
                 self._count_rest(run, batches, unwritten)
+        self.write_indexes(writer.done)
         self.finish(run, writer.done, writer.samples)
         run.samples -= writer.left_out
         return writer

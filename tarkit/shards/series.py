@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from tarkit.errors import TarkitError
 from tarkit.pipeline.template import ShardTemplate
@@ -51,6 +51,7 @@ class ShardsPlan:
         name_of: the name of the shard of a sample, in place of limits; the samples of each shard come together.
     """
 
+    indexed: ClassVar[bool] = False  # whether an index of all shards is written, which MDS needs
     output: Output
     limits: Limits
     assign: Assign | None = None

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import proxy
 
-from tarkit.errors import CommandFailed, TarkitError, show
+from tarkit.errors import CommandFailed, TarkitError, Unsupported, show
 from tarkit.pipeline.stages import stays_apart
 from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.shards.listed import ListedShard
@@ -109,6 +109,11 @@ class ShardsWriter:
         complete: Callable[[Shard, str], None] | None = None,
         view: ViewWriter | None = None,
     ) -> None:
+        if not plan.indexed and plan.output.form_of(plan.output.location.text) == "mds":
+            hint = "write shards of tar; tarkit split makes MDS of them: -o 'DIRECTORY/shard.%05d.mds'"
+            raise Unsupported(
+                f"{plan.output.location.name}: MDS needs an index of all shards, which is not written here", hint
+            )
         alone = len(names) == 1
         self.plan, self.sizes, self.place = plan, sizes, place
         # several series have a thread each; a command may make room for a shard

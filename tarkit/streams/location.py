@@ -41,6 +41,8 @@ from tarkit.streams.codecs.registry import (
     ZIP,
     message_format_by_suffix,
 )
+from tarkit.streams.mds_index import NAME as INDEX
+from tarkit.streams.mds_index import FileSums, read_index
 from tarkit.streams.text import file_label, open_file_or_stdin, parse_file
 
 if TYPE_CHECKING:
@@ -97,6 +99,7 @@ class Location(NamedTuple):
     format: str | None = None  # tar, or a format of messages; None for what the name and the first bytes say
     table: TableWords | None = None  # how the rows of a Parquet table are samples
     rows: tuple[int, int] | None = None  # of a view, the rows that are read: the first, and the one behind the last
+    sums: FileSums | None = None  # of its file, which are compared
 
 
 STDIN = Location("stdin", "-", "stdin")
@@ -219,7 +222,8 @@ def numbered_keys(location: Location) -> str:
         return "{index:09d}"
     name = location.text.rpartition("/")[2]
     if form := message_format_by_suffix(name):
-        name = re.sub("|".join(map(re.escape, MESSAGES[form].suffixes)), "", name, count=1, flags=re.IGNORECASE)
+        suffixes = "|".join(map(re.escape, sorted(MESSAGES[form].suffixes, key=len, reverse=True)))
+        name = re.sub(rf"(?:{suffixes})(?:\.\w+)?", "", name, count=1, flags=re.IGNORECASE).replace(".", "-")
     stem = name.partition(".")[0].replace("{", "{{").replace("}", "}}")
     return f"{stem}/{{index:09d}}"
 
@@ -466,7 +470,12 @@ def _is_archive(name: str) -> bool:
 
 
 def _archives(directory: str) -> list[Location]:
-    """Return the archives in a directory, by suffix, in natural order; hidden files are unfinished outputs."""
+    """Return the archives in a directory, by suffix, in natural order; hidden files are unfinished outputs.
+
+    With an index of MDS they are its shards, in its order.
+    """
+    if os.path.exists(os.path.join(directory, INDEX)) and (shards := read_index(directory)) is not None:
+        return [_path(path)._replace(format="mds", sums=sums) for path, sums in shards]
     with os.scandir(directory) as entries:
         names = [
             entry.name for entry in entries if _is_archive(entry.name) and entry.name[0] != "." and not entry.is_dir()

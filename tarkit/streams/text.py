@@ -121,6 +121,17 @@ def check_created(word: str | None, options: StoreOptions | None) -> None:
         connect.store_of(parsed[1], options, writing=True)
 
 
+def is_there(name: str, storage: StoreOptions | None) -> bool:
+    """Return whether a file or an object exists."""
+    if not schemes.scheme_of(name):
+        return os.path.lexists(name)
+    try:
+        connect.head_object(name, storage)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def create_file(word: str, sync: bool = False, options: StoreOptions | None = None) -> Sink:
     """Open a file for writing, which appears when it is complete.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from tarkit.errors import show, spell
 from tarkit.media.coding import Coder
@@ -23,6 +23,12 @@ from tarkit.tables.rows import NumberList, content_of
 
 KEY = "__key__"
 _CODER = Coder()
+
+
+class NoContent(NamedTuple):
+    """A value that is no content, and why: an error if a field or a key needs it."""
+
+    reason: str
 
 
 class MapFields:
@@ -73,7 +79,7 @@ class MapFields:
     def _key_of(self, values: Mapping[str, Any], index: int) -> bytes:
         template = self._key or (self._own if KEY in values else self._numbered)
         names = tuple(name for name in template.columns if name in values)
-        return template.checked(index, names, [content_of(values[name], "txt") for name in names])
+        return template.checked(index, names, [_content(values[name], "txt") for name in names])
 
     def _usual(self, values: Mapping[str, Any], key: bytes) -> dict[str, bytes]:
         """Return the fields without assignments."""
@@ -131,6 +137,8 @@ def _content(value: Any, field: str) -> bytes:
     """Return the content of a field, bytes as they are. JSON has no NaN: a list or an object with one is an error."""
     if isinstance(value, bytes):
         return value
+    if isinstance(value, NoContent):
+        raise MalformedRow(value.reason, hint=f"{spell('set', 'FIELD:COLUMN')} chooses other columns")
     kind = _CODER.kind(field)
     is_array = kind is not None and kind.name in ("array", "tenbin")
     if is_array and isinstance(value, (int, float)):

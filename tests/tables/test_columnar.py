@@ -170,7 +170,7 @@ def test_refused(columns: dict[str, Any], words: list[str], message: str, run: R
 def test_no_table(run: Run, archive: Archive) -> None:
     """Options of tables need one; a damaged one is named; a view is no recipe."""
     name = archive({"a.txt": b""})
-    line = "tarkit: --key is for tables (.parquet, .tfrecord), and no input is one"
+    line = "tarkit: --key is for tables (.parquet, .tfrecord, .mds), and no input is one"
     assert run("cat", name, "--key", "x", exit=2).lines[0] == line
     data = Path(table(KEY | {"a": ["x" * 999]})).read_bytes()
     for cut in (b"", data[:50], data[:-9] + data[-8:], data[:30] + bytes(60) + data[90:]):

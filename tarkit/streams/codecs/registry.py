@@ -128,6 +128,8 @@ MESSAGES: dict[str, MessageFormat] = {
         ),
         # `record_length` detects it; TensorFlow writes names such as x.tfrecord-00000-of-00010
         MessageFormat("tfrecord", (".tfrecord", ".tfrecords"), b"(?!)", "a TFRecord file", "protobuf", True),
+        # only a directory with an index says that a file is one, or the suffix
+        MessageFormat("mds", (".mds", ".mds.zstd"), b"(?!)", "a shard of MDS", "", True),
     )
 }
 
