@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tarkit.dataset import stats as stats
     from tarkit.decoding.batch import decode_batch as decode_batch
     from tarkit.decoding.picture import picture as picture
+    from tarkit.decoding.sound import sound as sound
     from tarkit.decoding.video import video as video
     from tarkit.display.census import Share as Share
     from tarkit.display.inspect import FieldStats as FieldStats
@@ -94,6 +95,7 @@ _MODULES = {
     "open": "tarkit.dataset",
     "picture": "tarkit.decoding.picture",
     "shard": "tarkit.packing.shard",
+    "sound": "tarkit.decoding.sound",
     "sql": "tarkit.query.sql",
     "stats": "tarkit.dataset",
     "verify_index": "tarkit.indexing.index",
@@ -139,6 +141,7 @@ __all__ = [
     "open",
     "picture",
     "shard",
+    "sound",
     "sql",
     "stats",
     "verify_index",

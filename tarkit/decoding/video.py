@@ -4,26 +4,22 @@ Only what is needed is decoded: from the keyframe in front of a wanted time. A t
 from the first frame. Where a jump to a keyframe leads behind the wanted time, or to a damaged frame, the video is
 decoded from its start, so that each frame is the one that a decoder of all frames gives.
 
-Source: the documentation of PyAV, and that of ffmpeg's formats: bytes are opened as one of three formats that name no
-other files. ISO/IEC 14496-12 (boxes), RFC 9559 (segments) and RIFF say where content ends.
+Source: the documentation of PyAV.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
 from tarkit.decoding.forms import FORMS, PictureForm, check_form, of_pixels
 from tarkit.decoding.target import PictureTarget, middle, parse_target
 from tarkit.errors import TarkitError, Usage
-from tarkit.media.kinds import HEAD, kind_of
+from tarkit.media.container import open_container
 from tarkit.media.libraries import media_library
 from tarkit.media.limits import check_decoded
-from tarkit.sizes import plural
 
-_BOXES = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip")  # with which mp4 and mov begin, behind their length
 _JUMP = 2.0  # seconds to the next wanted frame from which on a jump is tried
 _BACK = (0.0, 0.2, 1.0, 4.0)
 """Seconds in front of a wanted time to which a jump is tried: formats look for times of decoding."""
@@ -162,11 +158,7 @@ class _Reader:
     """Reads the frames of the first video of a file, with their times; jumps to keyframes if `jumps`."""
 
     def __init__(self, data: bytes, jumps: bool) -> None:
-        av = media_library("av", "video")
-        format = _format(data)
-        if (end := _END[format](data)) > len(data):
-            raise TarkitError(f"it is cut off: it has {len(data)} of {plural(end, 'byte')}")
-        self._container = av.open(io.BytesIO(data), format=format)
+        self._container = open_container(data, "video")
         try:
             if not self._container.streams.video:
                 raise TarkitError("it has no video")
@@ -242,54 +234,6 @@ class _Reader:
         said = self.duration(exact=True)
         if said is not None and min(said, said if wanted is None else wanted) > end + _MISSING:
             raise TarkitError(f"it is cut off: its frames end at {end:.3f} s of {said:.3f} s")
-
-
-def _format(data: bytes) -> str:
-    """Return the format of ffmpeg that reads this content. Raises TarkitError for another one than three."""
-    if data[4:8] in _BOXES:
-        return "mp4"
-    if data.startswith(b"\x1a\x45\xdf\xa3"):
-        return "matroska"
-    if data.startswith(b"RIFF") and data[8:12] == b"AVI ":
-        return "avi"
-    raise TarkitError(f"it is {kind_of(data[:HEAD], b'', len(data))}, not mp4, mov, webm, mkv or avi")
-
-
-def _end_of_boxes(data: bytes) -> int:
-    """Return where the last box of mp4 or mov ends, or should end."""
-    at = 0
-    while at + 8 <= len(data):
-        size = int.from_bytes(data[at : at + 4])
-        if size == 1:
-            size = int.from_bytes(data[at + 8 : at + 16])
-        if size < 8:  # 0: up to the end
-            break
-        at += size
-    return at
-
-
-def _end_of_segment(data: bytes) -> int:
-    """Return where the segment of a Matroska file ends, or should end."""
-    start, size = _element(data, 4)
-    if data[start + size : start + size + 4] != b"\x18\x53\x80\x67":
-        return 0
-    start, size = _element(data, start + size + 4)
-    return start + size
-
-
-def _element(data: bytes, at: int) -> tuple[int, int]:
-    """Return where the content of an element of EBML begins, and its size, by the size at `at`; 0 if it has none."""
-    length = 9 - data[at].bit_length() if at < len(data) else 1
-    size = int.from_bytes(data[at : at + length]) & ((1 << 7 * length) - 1)
-    return at + length, 0 if size == (1 << 7 * length) - 1 else size
-
-
-_END: dict[str, Callable[[bytes], int]] = {
-    "mp4": _end_of_boxes,
-    "matroska": _end_of_segment,
-    "avi": lambda data: 8 + int.from_bytes(data[4:8], "little"),
-}
-"""Where content ends by its own sizes."""
 
 
 def _chosen(reader: _Reader, clip: Clip) -> Iterator[tuple[float, Any]]:

@@ -1,8 +1,8 @@
-"""The length of a sound in seconds, by its headers. Nothing is decoded.
+"""The length of a sound or a video in seconds, by its headers. Nothing is decoded.
 
-WAVE and FLAC are parsed in `headers`; soundfile reads the headers of other formats: mp3, Ogg with Vorbis or Opus, AIFF,
-AU, CAF, W64. It estimates the length of an mp3 without a header of Xing, 16 s for one minute of a variable bit rate,
-so that the frames of these are counted.
+WAVE and FLAC are parsed in `headers`; PyAV reads the headers of mp4, m4a, mov, webm, mkv and avi, soundfile those of
+other formats: mp3, Ogg with Vorbis or Opus, AIFF, AU, CAF, W64. soundfile estimates the length of an mp3 without a
+header of Xing, 16 s for one minute of a variable bit rate, so that the frames of these are counted.
 
 Frames of MPEG audio, layer III (mp3): ISO 11172-3 and 13818-3 (headers of frames), ID3v2 (the tag in front), the
 headers of Xing, LAME and Fraunhofer in the first frame.
@@ -13,6 +13,7 @@ from __future__ import annotations
 from tarkit.bytereader import SeekableFile
 from tarkit.errors import TarkitError
 from tarkit.media import headers
+from tarkit.media.container import container_format, open_file
 from tarkit.media.headers import Read
 from tarkit.media.kinds import HEAD, kind_of
 from tarkit.media.libraries import media_library, silent_stderr
@@ -26,21 +27,25 @@ _KILOBITS = {
 
 
 def seconds(read: Read, size: int) -> float | None:
-    """Return the length of a sound of `size` bytes in seconds; None if it is not known.
+    """Return the length of a sound or a video of `size` bytes in seconds; None if it is not known.
 
     What encoders of mp3 add at both ends does not count where the header says how much it is.
 
     Raises:
-        MissingLibrary: soundfile is not installed.
+        MissingLibrary: soundfile, or PyAV, is not installed.
         TarkitError: the content is no sound that libsndfile knows.
     """
-    kind = kind_of(read(0, HEAD), b"", size)
+    head = read(0, HEAD)
+    content = SeekableFile(lambda start, stop: read(start, stop - start), size)
+    if (container := container_format(head)) is not None:
+        with open_file(content, container, "the header") as opened:
+            return opened.duration / 1e6 if opened.duration else None
+    kind = kind_of(head, b"", size)
     sound = headers.sound(kind, read, size)
     if sound is not None and sound.seconds is not None:
         return sound.seconds
     soundfile = media_library("soundfile", "sound")
     try:
-        content = SeekableFile(lambda start, stop: read(start, stop - start), size)
         with silent_stderr(), soundfile.SoundFile(content) as file:
             frames, rate, format = file.frames, file.samplerate, file.format
     except soundfile.LibsndfileError as error:

@@ -156,11 +156,11 @@ PROPERTIES = {
         "`images`",
     ),
     "duration": Property(
-        "length of a sound",
+        "length of a sound or a video",
         _duration,
         "number, seconds",
-        "the header of the sound, of Ogg the end too; of mp3 without a header of Xing all frames",
-        "`sound`, but for wav and flac",
+        "the header, of Ogg the end too; of mp3 without a header of Xing all frames",
+        "`sound`, but for wav and flac; `video` for video and m4a",
     ),
     "lines": Property("number of lines of a text", _lines, "integer", "the content"),
     "ok": Property(
