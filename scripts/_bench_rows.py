@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -69,6 +70,7 @@ class Rows:
         yield from self.proc()
         if self.full:
             yield from self.many()
+            yield from self.views()
         yield from self.memory()
         for name in "tiny", "npy", *EXTENDED:
             yield self.read(name)
@@ -235,6 +237,24 @@ class Rows:
             yield Row(f"{words[0]} many", "many", [*ways, cp], within("a tenth", 11), repeat=0, by="user")
             aims = within("", LIMIT + 64 * SETS["many"][0] / MIB)  # 64 bytes a sample
             yield Row(f"memory: {words[0]} many", "many", ways, aims, repeat=0, by="mib")
+
+    def views(self) -> Iterator[Row]:
+        """Choose, shuffle and divide the rows of a view of many shards, compared with reading and writing it."""
+        data, out = self.data("many"), self.out / "b.view.parquet"
+        view = data.directory / "all.view.parquet"
+        copy = "import sys; from pyarrow.parquet import *; write_table(read_table(sys.argv[1]), sys.argv[2])"
+        if not view.exists():
+            make: Stage = [*self.tarkit, "tsv", "-q", "-f", "size.bin", "-o", view, *data.shards]
+            subprocess.run([str(word) for word in make], check=True)
+        works: list[tuple[str, Stage]] = [
+            ("--where", ["cat", view, "--where", "size.bin == 200 and endswith(__key__, '7')", "-o", out]),
+            ("shuffle", ["shuffle", view, "--seed", "7", "-o", out]),
+            ("split", ["split", view, "-c", "10000", "--names", "s-%06d.tar", "-o", out]),
+        ]
+        for name, words in works:
+            ways = [Way(TARKIT, [[*self.tarkit, *words]]), Way("pyarrow", [[self.python, "-c", copy, view, out]])]
+            yield Row(f"{name} of a view of many", "many", ways, repeat=0)
+            yield Row(f"memory: {name} of a view of many", "many", ways[:1], within("", 300), repeat=0, by="mib")
 
     def memory(self) -> Iterator[Row]:
         """Run the same work again for its memory, and copy an entry that is larger than the limit."""

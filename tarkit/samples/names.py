@@ -23,9 +23,8 @@ def spelled(names: Collection[AnyStr], name: AnyStr) -> AnyStr | None:
     """
     if name in names:
         return name
-    folded = fold(name)
     for other in names:
-        if len(other) == len(name) and fold(other) == folded:
+        if len(other) == len(name) and fold(other) == fold(name):
             return other
     return None
 

@@ -11,10 +11,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import MissingLibrary, Problem
+from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
 
 if TYPE_CHECKING:
     from tarkit.samples.lookup import FieldLookup
+
+WHOLE = 1 << 20  # bytes of a content that is hashed at once
 
 
 class Property(NamedTuple):
@@ -73,6 +76,9 @@ def _pixels(lookup: FieldLookup, field: bytes, raw: Raw) -> tuple[int, int]:
 def _sha256(lookup: FieldLookup, field: bytes, raw: Raw) -> str:
     from hashlib import sha256
 
+    _, _, _, size, _, kind, _, real = raw
+    if kind == block.REGULAR and real < 0 and size <= WHOLE:  # at once: 15 % of `--unique-by sha256.F` of 10 kB
+        return sha256(lookup.content(field, raw, WHOLE)).hexdigest()
     digest = sha256()
     for piece in lookup.pieces(field, raw):
         digest.update(piece)
