@@ -136,7 +136,7 @@ class _Parts:
         self._arrow, self._compute = load_pyarrow("a view")[0], load_compute()
         self._tmpdir, self._held, self._level = tmpdir, held, level
         self._waiting: list[Any] = []  # record batches that are not divided yet
-        self._waiting_rows = self._size = self._end = 0
+        self._waiting_rows = self._waiting_bytes = self._size = self._end = 0
         self._records: list[list[Any]] = [[] for _ in range(1 << BITS)]  # of each part those in memory
         self._extents: list[list[tuple[int, int]]] = [[] for _ in range(1 << BITS)]  # and where others are in the file
         self._file: TemporaryFile | None = None
@@ -145,7 +145,8 @@ class _Parts:
         """Add a record batch."""
         self._waiting.append(record)
         self._waiting_rows += len(record)
-        if self._waiting_rows >= TOGETHER:
+        self._waiting_bytes += record.nbytes
+        if self._waiting_rows >= TOGETHER or self._waiting_bytes > self._held // 4:
             self._divide()
 
     def in_order(self) -> Iterator[Any]:
@@ -166,7 +167,7 @@ class _Parts:
         if not self._waiting:
             return
         compute, record = self._compute, self._joined(self._waiting)
-        self._waiting, self._waiting_rows = [], 0
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
         shift = 64 - BITS * (self._level + 1)
         parts = compute.bit_wise_and(compute.shift_right(record.column(HIGH), _uint64(shift)), _uint64((1 << BITS) - 1))
         record = record.take(compute.sort_indices(parts))

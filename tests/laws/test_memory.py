@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import tarkit
 from tarkit.tar.header import encode
 from tests._tools import MARKER, each_row, member, with_field
 
@@ -286,3 +287,18 @@ def test_join_with_a_long_table(growth: Growth) -> None:
     Path("t.tsv").write_text("__key__\ttxt\n" + "".join(rows))
     limits = {"tarkit.spill.keyed.MEMORY": 1 << 20}
     assert growth("cat many.tar --join t.tsv -q -o out.tar", ":", limits) < 7 << 10
+
+
+def test_shuffle_of_rows_of_a_view(growth: Growth) -> None:
+    """Rows of a view, with 40 MB of values, are not in memory; what pyarrow takes is measured by a view of few."""
+    arrow = pytest.importorskip("pyarrow", reason="views are Parquet files")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="views are Parquet files")
+    many(1000, 0)
+    tarkit.open("many.tar").write("few.parquet")
+    table = arrow.concat_tables([parquet.read_table("few.parquet")] * 40)
+    texts = arrow.array([f"{number}" * 200 for number in range(len(table))])
+    parquet.write_table(table.append_column("text", texts), "rows.parquet", row_group_size=2000)
+    limits = {"tarkit.sorting.rows.HELD": 1 << 20, "tarkit.pipeline.view_writer.ROWS": 1 << 10}
+    words = "shuffle {}.parquet --seed 1 -q --tmpdir . -o out.parquet"
+    few, rows = (growth(words.format(name), ":", limits) for name in ("few", "rows"))
+    assert rows < few + (32 << 10)
