@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import pairwise
 from typing import Any, NamedTuple, overload
 
 from tarkit.samples.sample import ABSENT, SampleBatch, TarSample
-from tarkit.streams.ranges import JoinedSource
+from tarkit.streams.ranges import Held, JoinedSource
 from tarkit.streams.source import Source
 from tarkit.tables.parquet import load_compute, load_pyarrow, plain_values, value_errors
 from tarkit.tables.vectors import buffer_numbers, integers
@@ -138,9 +138,7 @@ class RowBatch(SampleBatch):
     def source(self) -> Source:  # type: ignore[override]
         """The samples, one after the other."""
         if self._source is None:
-            ends = integers(self.columns.stops)
-            ranges = [(source, start, stop) for (source, start), stop in zip(self.places, ends, strict=True)]
-            self._source = JoinedSource(self.name, 0, ranges)
+            self._source = _RangesOfRows(self.name, self.stop, self.columns, self.sources)
         return self._source
 
     @property
@@ -199,6 +197,21 @@ class RowBatch(SampleBatch):
         if sample is not None:
             sample.row = BatchRow(self._values, number)
         return sample
+
+
+class _RangesOfRows(JoinedSource):
+    """The samples of a batch, one after the other; where they are is found when one is read."""
+
+    def __init__(self, name: str, size: int, columns: RowColumns, sources: Sequence[Source]) -> None:
+        Held.__init__(self, name, 0, size)
+        self._columns, self._sources = columns, sources
+
+    @cached_property
+    def pieces(self) -> Sequence[tuple[Source, int, int]]:  # type: ignore[override]
+        """The ranges of the archives."""
+        columns = self._columns
+        sources = map(self._sources.__getitem__, columns.shards.to_pylist())
+        return list(zip(sources, integers(columns.starts), integers(columns.stops), strict=True))
 
 
 class BatchValues:
