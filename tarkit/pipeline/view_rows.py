@@ -25,7 +25,7 @@ from tarkit.pipeline.origins import is_object
 from tarkit.samples.dataset import open_source
 from tarkit.samples.sample import ABSENT
 from tarkit.stores.schemes import find_scheme, is_socket, public_name, scheme_of
-from tarkit.streams.location import Location, is_view
+from tarkit.streams.location import PARQUET, Location, is_view
 from tarkit.streams.source import WindowSource
 from tarkit.tables.parquet import SourceFile, load_pyarrow, parquet_errors, value_errors
 from tarkit.tables.reader import TableRow
@@ -203,6 +203,16 @@ class Rows(NamedTuple):
         return RowRange(self.group, self.first + at, count)
 
 
+def base_of(name: str) -> str:
+    """Return the directory from which a view sees its archives: its own; of a part that of `NAME.parquet/` around it.
+
+    >>> base_of("data/v.parquet"), base_of("data/v.parquet/part-0.parquet")
+    ('data', 'data')
+    """
+    directory = os.path.dirname(name)
+    return os.path.dirname(directory) if directory.lower().endswith(PARQUET) else directory
+
+
 def locate_archive(view: Location, shard: str) -> tuple[Location, bool]:
     """Return where an archive is that a view names, and whether the view may name it.
 
@@ -213,11 +223,11 @@ def locate_archive(view: Location, shard: str) -> tuple[Location, bool]:
         Usage: a URL whose scheme no store serves.
     """
     if view.kind != "url" and not scheme_of(shard):
-        path = os.path.join(os.path.dirname(view.text), shard)
-        name = os.path.join(os.path.dirname(view.name), printable(shard))
+        path = os.path.join(base_of(view.text), shard)
+        name = os.path.join(base_of(view.name), printable(shard))
         return Location("path", path, name), True
     name = view.text.partition("?")[0] if view.text.startswith("http") else view.text
-    base = name.rpartition("/")[0] + "/"
+    base = base_of(name) + "/"
     text = shard if scheme_of(shard) else base + shard
     if find_scheme(text) is None or is_socket(text):
         raise Usage(f"{view.name}: it names {show(public_name(text))}, and that is no path and no object of a store")

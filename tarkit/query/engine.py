@@ -13,7 +13,7 @@ from typing import Any
 
 from tarkit.errors import TarkitError, Unsupported, Usage, load_library, show
 from tarkit.pipeline.run import Run
-from tarkit.pipeline.view_rows import MORE, SHARD, START, STOP
+from tarkit.pipeline.view_rows import MORE, SHARD, START, STOP, base_of
 from tarkit.query.objects import ObjectTable
 from tarkit.query.parse import NESTED, Query, as_error, missing_columns, parse_query, without_asked
 from tarkit.query.samples import AskedColumn, SampleCounts, usual_columns, write_samples
@@ -99,7 +99,7 @@ class QueryTable:
         """Return a query for a Parquet file; shards of a view are seen from the present directory."""
         if location.kind not in ("path", "url"):
             raise Unsupported(f"{location.name}: Parquet is read from files and objects", "copy it, and name the copy")
-        columns, directory = self._columns_of(location), os.path.dirname(public_name(location.text))
+        columns, directory = self._columns_of(location), base_of(public_name(location.text))
         source = _name(f"object {location.text}") if location.kind == "url" else f"read_parquet({_text(location.text)})"
         replaced = []
         if directory and {SHARD, START, STOP} <= {*columns}:

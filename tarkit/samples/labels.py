@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from typing import Any
 
 from tarkit.errors import Problem, spell, spell_open
@@ -25,7 +26,8 @@ class FieldValue:
         policy: decides about samples without a value.
         allowed: for messages, what becomes of those that the policy keeps.
         absent: what is returned for them.
-        binary: content that is not text is a value as well, with all its bytes; else it is `bad-field`.
+        binary: content that is not text is a value as well, with all its bytes, and of more than 1 MiB its hash; else
+            it is `bad-field`.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class FieldValue:
     def of(self, sample: TarSample) -> bytes:
         """Return the value, whatever the policy is. Raises Problem."""
         lookup = FieldLookup(sample, complete=self._name.needs_entries)
-        value: Any = self._name.cell(lookup, SMALL) if self._binary else self._name.words(lookup)
+        value: Any = self._cell(lookup) if self._binary else self._name.words(lookup)
         if isinstance(value, bytes):
             try:
                 value = value.decode()
@@ -64,3 +66,16 @@ class FieldValue:
             value = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         data: bytes = value.strip(WHITE).encode("utf-8", "surrogateescape")
         return data
+
+    def _cell(self, lookup: FieldLookup) -> Any:
+        """Return the value; of content that is too long for one its hash, after bytes that no text has."""
+        try:
+            return self._name.cell(lookup, SMALL)
+        except Problem:
+            raw = lookup.find(self._name.field)
+            if raw is None or lookup.located(self._name.field, raw).size <= SMALL:
+                raise
+            hashed = sha256()
+            for piece in lookup.pieces(self._name.field, raw):
+                hashed.update(piece)
+            return b"\xff" + hashed.digest()

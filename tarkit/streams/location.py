@@ -66,6 +66,9 @@ _INPUT_SUFFIXES = (
 )
 """Suffixes of the archives in a directory: also those that are only read, and those that are refused with an error."""
 
+PARQUET = ".parquet"
+"""The suffix of a view or a table: of a file, or of a directory with the files of one, as Spark writes it."""
+
 _RARE = frozenset(suffix for suffix in MESSAGE_SUFFIXES if "." in suffix[1:])  # not listed in messages
 
 Kind = Literal["stdin", "stdout", "path", "pipe", "url", "socket", "object"]
@@ -204,7 +207,7 @@ def is_view(location: Location) -> bool:
     if location.kind not in ("path", "url"):
         return False
     name = location.text.lower()
-    return (name.partition("?")[0] if name.startswith("http") else name).endswith(".parquet")  # a URL may be signed
+    return (name.partition("?")[0] if name.startswith("http") else name).endswith(PARQUET)  # a URL may be signed
 
 
 def has_columns(location: Location) -> bool:
@@ -371,7 +374,7 @@ def _urls(url: str, options: StoreOptions | None) -> list[Location]:
 
     names = listing.in_child(url, partial(listing.all_matching, url, options))
     if url.endswith("/"):
-        names = list(filter(_is_archive, names))
+        names = list(filter(_chooser(url), names))
         nothing, hint = "no archives in this directory", f"'{url}**/*.tar' also searches subdirectories"
     else:
         nothing, hint = "matches no archive", "'**/*.tar' also searches subdirectories"
@@ -469,6 +472,16 @@ def _is_archive(name: str) -> bool:
     return name.lower().endswith(_INPUT_SUFFIXES) or message_format_by_suffix(name) is not None
 
 
+def _is_part(name: str) -> bool:
+    """Return whether the name of a file in a directory NAME.parquet is that of a part."""
+    return name.lower().endswith(PARQUET)
+
+
+def _chooser(directory: str) -> Callable[[str], bool]:
+    """Return the function that chooses the files for which a directory stands: archives, or parts of a table."""
+    return _is_part if directory.rstrip("/").lower().endswith(PARQUET) else _is_archive
+
+
 def _archives(directory: str) -> list[Location]:
     """Return the archives in a directory, by suffix, in natural order; hidden files are unfinished outputs.
 
@@ -476,10 +489,9 @@ def _archives(directory: str) -> list[Location]:
     """
     if os.path.exists(os.path.join(directory, INDEX)) and (shards := read_index(directory)) is not None:
         return [_path(path)._replace(format="mds", sums=sums) for path, sums in shards]
+    chosen = _chooser(directory)
     with os.scandir(directory) as entries:
-        names = [
-            entry.name for entry in entries if _is_archive(entry.name) and entry.name[0] != "." and not entry.is_dir()
-        ]
+        names = [entry.name for entry in entries if chosen(entry.name) and entry.name[0] != "." and not entry.is_dir()]
     return [_path(os.path.join(directory, name)) for name in sorted(names, key=natural_key)]
 
 

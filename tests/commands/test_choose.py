@@ -195,3 +195,11 @@ def test_commands_that_choose(run: Run, archive: Archive) -> None:
     assert ran.lines[-1] == f"hint: {hint}"
     run("cat", word, "--sample", "2", "--seed", "1", "-o", "o-{stem}.tar")
     assert keys("o-in.tar") == keys(run("cat", word, "--sample", "2", "--seed", "1").stdout)
+
+
+def test_unique_long_contents(run: Run, archive: Archive) -> None:
+    """Contents of more than 1 MiB are compared too, by their hashes."""
+    long = bytes(1 << 21)
+    archive([("a.x", long), ("b.x", long + b"1"), ("c.x", long), ("d.x", b"short"), ("e.x", b"0" * (1 << 21))])
+    run("cat", "in.tar", "--unique-by", "x", "-o", "out.tar")
+    assert keys(Path("out.tar")) == "a b d e"

@@ -708,3 +708,23 @@ def test_parts_of_views(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPa
     whole, parts = (subprocess.run([*words, p], capture_output=True, check=True).stdout for p in "13")
     assert b"700 json" in whole
     assert whole == parts
+
+
+def test_a_directory_of_parts(run: Run, make: Callable[[], str]) -> None:
+    """A view may be a directory of part files, as Spark writes it, which lies where the view would."""
+    table = parquet.read_table(make())
+    os.makedirs("sub/w.parquet")
+    shards = arrow.array([f"../{name.as_py()}" for name in table["__shard__"]])
+    table = table.set_column(1, "__shard__", shards)
+    for part in range(3):
+        parquet.write_table(table.slice(3 * part, 3), f"sub/w.parquet/part-{part}.snappy.parquet")
+    for other in ("_SUCCESS", ".part-0.snappy.parquet.crc", "._SUCCESS.crc"):
+        Path("sub/w.parquet", other).touch()
+    whole = run("cat", "v.parquet").stdout
+    for name in ("sub/w.parquet", "sub/w.parquet/", "sub/w.parquet/*.parquet"):
+        assert run("cat", name).stdout == whole
+    assert run("shuffle", "sub/w.parquet", "--seed", "3").stdout == run("shuffle", "v.parquet", "--seed", "3").stdout
+    os.rename("data/b.tar", "data/gone.tar")
+    assert (
+        "sub/../data/b.tar: No such file or directory; named by sub/w.parquet/part-2" in run("cat", name, exit=1).stderr
+    )

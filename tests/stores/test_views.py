@@ -51,6 +51,17 @@ def test_no_contents_are_requested(bucket: Bucket, here: Path) -> None:
     assert 0 < len(seen) < 8
 
 
+def test_parts_in_a_store(bucket: Bucket, here: Path) -> None:
+    """A directory of part files is a view beside its archives, and may name nothing else."""
+    bucket.put("a.tar", tar(A))
+    put_view(bucket, "v.parquet/part-0.parquet", "a.tar")
+    put_view(bucket, "v.parquet/part-1.parquet", "a.tar")
+    ran = tarkit_run("cat", f"{bucket.url}v.parquet/", "--rekey", "{index}", "-o", "t.tar")
+    assert keys(Path("t.tar")) == "0 1", ran.stderr
+    put_view(bucket, "w.parquet/part-0.parquet", "../other/a.tar")
+    assert "foreign-source" in tarkit_run("cat", f"{bucket.url}w.parquet/", exit=1).stderr
+
+
 OUTSIDE = ["../other/a.tar", "/etc/passwd", "s3://bucket/other/a.tar", "x/../../other/a.tar", "%2e%2e/other/a.tar"]
 OUTSIDE += [
     "x/%2e%2e/../other/a.tar",
