@@ -199,7 +199,7 @@ class _Reader:
             if self.jumped:
                 raise _NotThere
             what = "is damaged" if frame.is_corrupt else "has no time"
-            raise TarkitError(f"the frame behind {self._at:.3f} s {what}")
+            raise TarkitError(f"the {'first frame' if self._at < 0 else f'frame behind {self._at:.3f} s'} {what}")
         self._at = self._time(frame)
         return self._at, frame
 
@@ -301,6 +301,7 @@ def _shown(reader: _Reader, wanted: Iterator[float], stop: float | None, to_end:
             later, ended = found, found is None
             shown = shown or later  # the first frame is shown before its time
         if shown is None:
+            reader.check_end(0.0, stop)
             return
         if ended and time >= (end := shown[0] + reader.length(shown[1])):
             reader.check_end(end, stop)
