@@ -39,7 +39,9 @@ def read_index(directory: str) -> list[tuple[str, FileSums]] | None:
         shards = index["shards"]
         if not all(shard["format"] == "mds" for shard in shards):
             return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if any(name.endswith(".mds") for name in os.listdir(directory)):
+            raise TarkitError(f"{path}: damaged, and there are shards of MDS beside it: {error!r}") from None
         return None  # of another program
     try:
         return [_file_of(directory, path, shard) for shard in shards]

@@ -142,6 +142,7 @@ NAME = "mds/shard.00001.mds: "
         (edit(lambda shard: shard["raw_data"].update(hashes={"sha1": "0"})), f"{NAME}the sha1 of the file is"),
         (edit(lambda shard: shard["raw_data"].update(basename="../x")), "mds/index.json: damaged"),
         (edit(lambda shard: shard.pop("zip_data")), "mds/index.json: damaged"),
+        (lambda: Path("mds/index.json").write_text("{"), "mds/index.json: damaged, and there are shards of MDS"),
         (raw(lambda data: data[:-1]), f"{NAME}at 270: a shard of MDS ends inside sample 2 [truncated]"),
         (raw(lambda data: data[:3]), f"{NAME}at 0: a shard of MDS ends inside sample 1 [truncated]"),
         (raw(lambda data: data + b"x"), f"{NAME}at 292: sample 3 of a shard of MDS cannot be read: other bytes follow"),
