@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from tarkit.arguments import split_names
 from tarkit.errors import TarkitError, Unsupported, Usage, spell
-from tarkit.indexing import view, wids
+from tarkit.indexing import wids
 from tarkit.indexing.files import IndexFile
 from tarkit.indexing.formats import FORMATS as OF_ONE
 from tarkit.indexing.formats import LAYOUTS, InvalidIndex, index_path
 from tarkit.indexing.scan import Scanned, fill_indexes, open_shard
 from tarkit.indexing.verify import faults
 from tarkit.options import Options, row
-from tarkit.pipeline.chain import locate
+from tarkit.pipeline.archive import write_archive
+from tarkit.pipeline.chain import Archives, Chain, locate
 from tarkit.pipeline.output import Output, refuse_overwrite, status_of, total_size
 from tarkit.pipeline.rows import FSYNC, processes_row
 from tarkit.pipeline.run import Run
@@ -29,7 +30,7 @@ from tarkit.problems import Policy
 from tarkit.samples.dataset import without_missing
 from tarkit.stores.schemes import find_scheme, scheme_of
 from tarkit.stores.store import parse_options
-from tarkit.streams.location import Location, parse_output
+from tarkit.streams.location import Location, is_view, parse_output
 from tarkit.streams.sink import open_sink
 from tarkit.streams.text import sum_file
 
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 
 FORMATS = (*OF_ONE, "view")
 """All formats; wids and view are of all shards."""
-_OF_ALL = {"wids": ("list", wids.NAME), "view": ("view", view.NAME)}  # the word in messages, and the usual name
+VIEW = "all.view.parquet"
+_OF_ALL = {"wids": ("list", wids.NAME), "view": ("view", VIEW)}  # the word in messages, and the usual name
 
 
 def index(
@@ -210,7 +212,8 @@ class ShardIndexes:
             written(table, "", run.samples)
         if self._view:
             one = Run(run.policy, run.tmpdir) if tasks else run  # which has counted the samples
-            view.write_view(self._view, self.locations, one, self.options.fsync)
+            output = Output.from_argument(self._view.path, None, self.options.fsync, options=self._storage)
+            write_archive(Chain(Archives(tuple(self.locations)), lambda: one), output, one)
             run.note(f"{self._view.name}: the view, samples: {one.samples}")
             written(self._view, "", one.samples)
             files.append(self._view)
@@ -296,7 +299,7 @@ class ShardIndexes:
         directory, single = self._place(len(formats) * len(self.locations) + listed)
         if "view" in self.formats:
             self._view = self._file_of_all("view", directory, single)
-            view.check_view(self._view, self.options.force)
+            _check_view(self._view, self.options.force)
             if len(self.formats) == 1:
                 return [], None
         if single is not None and formats and formats[0] in ("energon", "parquet"):
@@ -386,6 +389,21 @@ def _check_object(file: IndexFile, force: bool) -> None:
         _refuse_other(file)
 
 
+def _check_view(file: IndexFile, force: bool) -> None:
+    """Raise TarkitError for a file that would not be read as a view, or would replace another file than a view."""
+    location = Location("url" if file.kind == "url" else "path", file.path, file.name, options=file.options)
+    if file.kind not in ("path", "url") or not is_view(location):
+        raise Usage(f"{file.name}: the name of a view ends in .parquet", f"{spell('output', VIEW)}")
+    if force or not file.exists():
+        return
+    from tarkit.pipeline.view_rows import view_file
+
+    try:
+        view_file(location)
+    except TarkitError:
+        raise _not_such(file, "a view") from None
+
+
 def _refuse_other(file: IndexFile) -> None:
     """Raise TarkitError for an existing file or object that is not an index of the format; empty ones are replaced."""
     try:
@@ -400,9 +418,12 @@ def _refuse_other(file: IndexFile) -> None:
     except FileNotFoundError:
         return
     if not good:
-        kind = "object" if file.kind == "url" else "file"
-        hint = f"{spell('force')} replaces it"
-        raise TarkitError(f"{file.name}: the {kind} exists and is not a {file.format} index", hint)
+        raise _not_such(file, f"a {file.format} index")
+
+
+def _not_such(file: IndexFile, index: str) -> TarkitError:
+    kind = "object" if file.kind == "url" else "file"
+    return TarkitError(f"{file.name}: the {kind} exists and is not {index}", f"{spell('force')} replaces it")
 
 
 def _recognises(format: str, file: BinaryIO) -> bool:
