@@ -9,7 +9,7 @@ from __future__ import annotations
 import marshal
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, compress, count, groupby, islice, repeat
-from operator import itemgetter, ne, sub
+from operator import itemgetter, ne
 from typing import Any, NamedTuple, Self
 
 from tarkit.tables import recipe
@@ -63,11 +63,6 @@ class PlannedBatch(NamedTuple):
         for key, stop in zip(self.keys, self.stops, strict=True):
             yield key, files[start:stop], self.category
             start = stop
-
-    def rows(self) -> Iterator[tuple[bytes, bytes, bytes, int]]:
-        """Yield the key of its sample, the name, the source and the size of each file."""
-        keys = chain.from_iterable(map(repeat, self.keys, map(sub, self.stops, chain((0,), self.stops))))
-        return zip(keys, self.names, self.sources, self.sizes, strict=True)
 
     def dump(self) -> bytes:
         """Return the batch as bytes for `load`."""
