@@ -180,14 +180,13 @@ class CommandFailed(TarkitError):
         self.status = status
 
 
-def system_hint(error: OSError, path: str | bytes | None = None) -> str | None:
-    """Return the hint for an error of the operating system with `path` (None: the file it names), or None."""
+def system_hint(error: OSError) -> str | None:
+    """Return the hint for an error of the operating system with the file that it names; None for no hint."""
     if error.errno == errno.EMFILE:
         return "raise the limit with ulimit -n"
-    named = error.filename if path is None else path
-    if not isinstance(named, (str, bytes)):
+    if not isinstance(error.filename, (str, bytes)):
         return None
-    name = os.fsdecode(named)
+    name = os.fsdecode(error.filename)
     if "://" in name:
         missing = isinstance(error, FileNotFoundError) and not name.endswith("/") and "." not in os.path.basename(name)
         return f"a directory ends in a slash: {name}/" if missing else None

@@ -39,7 +39,7 @@ class JoinSpec(NamedTuple):
         """Return the specification. Raises Usage for a file that is no table by its name."""
         from tarkit.tables.rows import table_format
 
-        table_format(word, "join")
+        table_format(word)
         return cls(word, column, by, on_duplicate, storage)
 
     @classmethod

@@ -62,7 +62,7 @@ class JoinTable:
     ) -> None:
         """Read a table; `view` is its file if it is one."""
         self.spec, self.name, self.column = spec, spec.name, spec.column
-        self.format = table_format(spec.word, "join")
+        self.format = table_format(spec.word)
         self._size = 0
         self.names: dict[str, None] = {}
         self.example = b""

@@ -15,9 +15,9 @@ _WRITTEN = " ".join(f"{name}://" for name, scheme in SCHEMES.items() if scheme.w
 WRITABLE = f"A URL is {_WRITTEN}, or another that fsspec can write."
 
 
-def file_row(section: str, name: str, help: str, more: str = "") -> Any:
+def file_row(section: str, name: str, help: str) -> Any:
     """Return the row of a file that is written besides the output."""
-    return row(section, name, metavar="FILE", help=help, more=more, role="side", parse=written_path)
+    return row(section, name, metavar="FILE", help=help, role="side", parse=written_path)
 
 
 def processes_row(section: str, help: str, default: int | None = 1, more: str = "") -> Any:

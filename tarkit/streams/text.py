@@ -132,16 +132,10 @@ def is_there(name: str, storage: StoreOptions | None) -> bool:
     return True
 
 
-def create_file(word: str, sync: bool = False, options: StoreOptions | None = None) -> Sink:
-    """Open a file for writing, which appears when it is complete.
-
-    Args:
-        word: its path, command or URL.
-        sync: a local file is on the disk then.
-        options: how a URL is reached; None for the options of the process.
-    """
+def create_file(word: str, options: StoreOptions | None = None) -> Sink:
+    """Open a file, command or URL for writing; a file appears when it is complete."""
     kind, text = parse_file(word)
-    return open_sink(kind, text, sync=sync, options=options)
+    return open_sink(kind, text, options=options)
 
 
 def _fetched(url: str, options: StoreOptions | None) -> io.BufferedReader:

@@ -40,15 +40,15 @@ _DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}  # o
 _CODER = Coder()
 
 
-def table_format(word: str, option: str) -> Format | Literal["parquet"]:
-    """Return the format of a table by its name. Raises Usage, which names the option, for an unknown suffix."""
+def table_format(word: str) -> Format | Literal["parquet"]:
+    """Return the format of a table by its name. Raises Usage for an unknown suffix."""
     name = file_label(word)
     format = FORMATS.get(os.path.splitext(name)[1].lower())
     if format is None:
         stem, tar, _ = name.partition(".tar")
         view = f"tarkit cat {quote(name)} -o {quote(f'{stem}.view.parquet')}"
         hint = f"a view of it is a table: {view}" if tar else f"known suffixes: {' '.join(FORMATS)}"
-        raise Usage(f"{spell(option)} {show(name)}: unknown kind of table", hint)
+        raise Usage(f"{spell('join')} {show(name)}: unknown kind of table", hint)
     return format
 
 
