@@ -41,17 +41,13 @@ def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
             done += os.write(fd, view[done:])
 
 
-def writev_all(fd: int, pieces: Sequence[bytes]) -> int:
-    """Write all of `pieces`, however many, and return the number of bytes."""
-    total = 0
+def writev_all(fd: int, pieces: Sequence[bytes]) -> None:
+    """Write all of `pieces`, however many."""
     for first in range(0, len(pieces), PIECES):
         group = pieces[first : first + PIECES]
-        size = sum(map(len, group))
         done = os.writev(fd, group)
-        if done < size:
+        if done < sum(map(len, group)):
             write_all(fd, memoryview(b"".join(group))[done:])
-        total += size
-    return total
 
 
 def read_small(fd: int, size: int = -1) -> bytes:

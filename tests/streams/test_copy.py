@@ -230,7 +230,7 @@ def test_writev_all(count: int, short: bool, tmp_path: Path, partial_writes: Cal
         partial_writes("writev")
     pieces = [DATA[number : number + number % 7] for number in range(count)]
     with open(tmp_path / "x", "wb", buffering=0) as file:
-        assert writev_all(file.fileno(), pieces) == sum(map(len, pieces))
+        writev_all(file.fileno(), pieces)
     assert (tmp_path / "x").read_bytes() == b"".join(pieces)
 
 
