@@ -8,7 +8,7 @@ import struct
 import sys
 from array import array
 
-from tarkit.errors import Unsupported, show
+from tarkit.errors import Unsupported, show, spell
 from tarkit.media.coding import Coder, is_compressed
 from tarkit.messages.maps import KEY, Split
 from tarkit.messages.writer import MessageSink
@@ -97,7 +97,7 @@ class MdsSink(MessageSink):
         at = 4 + 4 * (len(self._sizes) + 1) + len(config)
         if at + sum(self._sizes) > MOST:
             message = f"{self.name}: a shard of MDS has 4 GiB at most: {plural(len(self._sizes), 'sample')} have more"
-            raise Unsupported(message, "--size 64M closes shards before")
+            raise Unsupported(message, f"{spell('size', '64M')} closes shards before")
         offsets = array("I", [at])
         for size in self._sizes:
             at += size
