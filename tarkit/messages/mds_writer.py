@@ -53,7 +53,8 @@ class MdsSink(MessageSink):
         elif names.keys() != self._columns.keys():
             others = ", ".join(sorted(names.keys() ^ self._columns.keys()))
             message = f"{self.name}: {show(self._key)} has not the fields of the first sample: {others}"
-            raise Unsupported(message, "MDS has the same columns in all samples: -f or --require chooses them")
+            ways = f"{spell('fields')} or {spell('require')}"
+            raise Unsupported(message, f"MDS has the same columns in all samples: {ways} chooses them")
         contents = [self._checked(name, encoding, names[name]) for name, encoding in self._columns.items()]
         data = b"".join([struct.pack(f"<{len(contents)}I", *map(len, contents)), *contents])
         self._sizes.append(len(data))
