@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tarkit.errors import MissingLibrary
@@ -81,6 +81,8 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]
         else:  # workers that are started together are so one after another
             group = current_process()._identity[-1] - info.id
             iteration = Iteration(parent.pid, group, info.num_workers, self._times)
+        if loader.has_all and self._log.used_before(iteration):
+            loader.forget()  # workers that are started anew have the positions, too
         progress = loader.loaded
         if progress is None:
             loader.set_epoch(self._log.begin(iteration, loader.epochs))
@@ -92,6 +94,12 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]
         """Return the position in this process as values of JSON; see `tarkit.Loader.state_dict`."""
         return self._loader.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue with a position in the next iteration; see `tarkit.Loader.load_state_dict`."""
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Continue with a position in the next iteration; see `tarkit.Loader.load_state_dict`.
+
+        For any number of workers: call it with the list of the states of all nodes, of loaders or of
+        StatefulDataLoader, before the workers start.
+        """
         self._loader.load_state_dict(state)
+        if self._loader.has_all:
+            self._log.set_next(self._loader.epoch)

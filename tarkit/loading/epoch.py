@@ -15,7 +15,7 @@ from tarkit.indexing.indexed import IndexedDataset
 from tarkit.loading.cursor import Cursor, ListedSamples, Position
 from tarkit.loading.division import WorkerPlace
 from tarkit.loading.identity import OpenedMarks, mark_of, parse_marks, present_mark
-from tarkit.loading.order import buffer_random, drawn, shuffled
+from tarkit.loading.order import buffer_random, drawn, even, left_of, positions_of, shuffled
 from tarkit.loading.records import as_record, as_tuple, collate_lists
 from tarkit.loading.settings import LoaderSettings
 from tarkit.loading.state import Progress, restore_random, store_random
@@ -177,10 +177,15 @@ class Shards:
         note = partial(note_mark, marks, shard, location)
         return Cursor(self.data.only([shard]), shard, run, position, keep, note)
 
-    def rows(self, epoch: int, place: WorkerPlace) -> Sequence[int]:
+    def rows(self, place: WorkerPlace, progress: Progress) -> Sequence[int]:
         """Return the numbers of the samples of a worker in the index of all, in the random order of an epoch."""
         assert self._index is not None
-        return place.divide(shuffled(len(self._index), self.settings.seed, epoch))
+        equal = self.settings.equal
+        order = shuffled(len(self._index), self.settings.seed, progress.epoch)
+        for given in progress.plan or ():
+            order = left_of(order, given, equal)
+        order = even(order, place.parts, equal)
+        return [order[at] for at in positions_of(len(order), place, progress.block, equal is not None)]
 
     def open_index(self, rows: Sequence[int], position: Position, run: Run) -> Cursor:
         """Open these samples of the index, from a position on."""
@@ -196,15 +201,17 @@ class EpochReader:
         """`progress` says where to start."""
         self._shards = shards
         self._place = place
-        self._start = progress
         self._settings = settings = shards.settings
+        self._start = progress = progress._replace(block=progress.block or settings.batch or 1)
+        self._rows = shards.rows(place, progress) if settings.full else None
         self._size = shards.size(progress.epoch, place)
+        if self._rows is not None and settings.equal == "drop":
+            self._size = len(self._rows)
         self._yielded = progress.given
         self._skip = progress.skip  # how many values the first of the samples below has given
         self._taken: list[tuple[int, int]] = []  # the places of samples that are not given yet, as of a batch
         self._making: tuple[int, int] | None = None  # the place of the sample of which a value is being made
         self._transform = None if settings.transform is None else Transform(settings.transform, settings.seed)
-        self._rows = shards.rows(progress.epoch, place) if settings.full else None
         self._again: deque[Numbered] = deque()  # those that an earlier run has taken and not given
         self._opened = progress.opened
         self._marks = OpenedMarks({**shards.marks, **parse_marks(progress.marks, shards.count)})
@@ -363,19 +370,23 @@ class EpochReader:
 
     def _samples(self, run: Run) -> Iterator[Numbered]:
         """Return the samples of the shards that are not open yet, behind those that are."""
-        shards = self._shards.order(self._start.epoch, self._place)
+        shards: Iterable[Any] = self._shards.order(self._start.epoch, self._place)
+        if self._rows is not None:
+            shards = [0] if self._rows else []
+        elif self._start.plan is not None:
+            shards = self._start.plan
         if self._size is not None and not self._settings.resample:  # also "drop": some samples may be left out
             return self._laps(list(shards), run)
         return self._lap(islice(shards, self._opened, None), run)
 
-    def _laps(self, shards: Sequence[int], run: Run) -> Iterator[Numbered]:
+    def _laps(self, shards: Sequence[Any], run: Run) -> Iterator[Numbered]:
         """Yield the samples of the shards again and again; the buffer is empty between two laps, so none is missing."""
         while shards:
             busy = bool(self._turns or (self._buffer and self._buffer.items))  # then it is not the end of a lap
             skipped = (self._opened - busy) // len(shards) * len(shards)
             yield from self._lap(islice(shards, self._opened - skipped, None), run)
 
-    def _lap(self, order: Iterator[int], run: Run) -> Iterator[Numbered]:
+    def _lap(self, order: Iterator[Any], run: Run) -> Iterator[Numbered]:
         """Return the samples of shards in turns, through the buffer."""
         if self._buffer is not None:
             return self._buffer.shuffle(self._in_turns(order, run))
@@ -383,19 +394,20 @@ class EpochReader:
             return self._one_by_one(order, run)
         return self._in_turns(order, run)
 
-    def _open_next(self, order: Iterator[int], run: Run) -> bool:
+    def _open_next(self, order: Iterator[Any], run: Run) -> bool:
         """Open the next shard; return False at the end. Raises TarkitError after many shards without a sample."""
-        shard = next(order, None)
-        if shard is None:
+        unit = next(order, None)
+        if unit is None:
             return False
+        shard, number = unit if isinstance(unit, tuple) else (unit, 0)
         if self._barren > BARREN * self._shards.count:
             raise TarkitError(f"no samples in {plural(self._barren, 'shard')} that were read one after another")
-        self._turns.append(self._open(shard, Position(0, skip=not self._settings.full), run))
+        self._turns.append(self._open(shard, Position(number, skip=not self._settings.full), run))
         self._opened += 1
         self._barren += 1
         return True
 
-    def _one_by_one(self, order: Iterator[int], run: Run) -> Iterator[Numbered]:
+    def _one_by_one(self, order: Iterator[Any], run: Run) -> Iterator[Numbered]:
         """Yield the samples of one shard after another: `_in_turns` for one at a time, at the speed of the samples."""
         turns = self._turns
         while turns or self._open_next(order, run):
@@ -407,7 +419,7 @@ class EpochReader:
             self._barren = 0 if cursor.next else self._barren
             turns.popleft()
 
-    def _in_turns(self, order: Iterator[int], run: Run) -> Iterator[Numbered]:
+    def _in_turns(self, order: Iterator[Any], run: Run) -> Iterator[Numbered]:
         """Yield a sample of each open shard in turn; those of an earlier run may be more than `interleave`."""
         turns, interleave = self._turns, self._settings.interleave
         while True:

@@ -75,6 +75,15 @@ class EpochLog:
         self._append(iteration, setting, -1 if loaded is None else loaded, epochs)
         return self._read(iteration)[0]
 
+    def used_before(self, iteration: Iteration) -> bool:
+        """Return whether another iteration has begun since the latest setting that this process knows."""
+        for *place, number, _, _, _ in self._records():
+            other = Iteration(*place)
+            same = other.time == iteration.time and abs(other.group - iteration.group) < iteration.workers
+            if other.owner == iteration.owner and number == self._setting.number and other.group != _SET and not same:
+                return True
+        return False
+
     @property
     def next(self) -> int:
         """The number of the epoch that begins next in this process, or in workers that it starts."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tarkit.arguments import check_at_least, list_words, suggest_arguments
@@ -15,6 +15,7 @@ from tarkit.loading.identity import ShardFiles, find_changed
 from tarkit.loading.mixed import MixedReader, MixedShards
 from tarkit.loading.settings import LoaderOptions, LoaderSettings
 from tarkit.loading.state import Progress
+from tarkit.loading.union import Positions, check_whole, continue_here, find_states
 from tarkit.mixing.mix import Mixture
 from tarkit.samples.fields import field_names
 
@@ -47,6 +48,14 @@ def loader(inputs: Input | Iterable[Input] | Dataset, **options: Unpack[LoaderOp
 def _open_shards(data: Dataset, settings: LoaderSettings) -> Shards | MixedShards:
     """Return the shards of a dataset, or those of the sources of a mix."""
     return MixedShards(data, settings) if isinstance(data.origin, Mixture) else Shards(data.apart(), settings)
+
+
+def _place_of(state: Mapping[str, Any]) -> WorkerPlace:
+    """Return the worker whose position a state is. Raises Usage."""
+    numbers = [state.get(name) for name in WorkerPlace._fields]
+    if any(type(number) is not int for number in numbers):
+        raise Usage("the state of a loader is damaged: it names no worker")
+    return WorkerPlace(*numbers)  # type: ignore[arg-type]
 
 
 class Loader(Iterable[Any]):
@@ -108,6 +117,7 @@ class Loader(Iterable[Any]):
         self._files = ShardFiles(data.locations, data.new_run().policy.skips_missing)
         self._epoch = 0
         self._loaded: Progress | None = None
+        self._positions: Positions | None = None  # of all workers, until it is known which of them this one is
         self._loaded_for = WorkerPlace()
         self._reader: Reader | None = None
 
@@ -117,6 +127,8 @@ class Loader(Iterable[Any]):
     @property
     def epoch(self) -> int:
         """The number of the epoch that the next iteration begins with, from 0 on."""
+        if self._positions is not None:
+            return min(progress.epoch for progress in self._positions.values())
         return self._epoch if self._loaded is None else self._loaded.epoch
 
     @property
@@ -127,14 +139,38 @@ class Loader(Iterable[Any]):
     @property
     def loaded(self) -> Progress | None:
         """The position with which the next iteration continues; None if it begins an epoch."""
+        self._settle()
         return self._loaded
+
+    @property
+    def has_all(self) -> bool:
+        """Whether the positions of all workers were loaded, for the next iteration of any of them."""
+        return self._positions is not None
+
+    def _settle(self) -> None:
+        """Find the position of this worker among those of all, or its part of what these have left."""
+        if self._positions is None:
+            return
+        positions, place, shards = self._positions, self._find_place(), self._shards
+        if place in positions:
+            self._loaded = positions[place]
+        elif isinstance(shards, Shards):
+            self._loaded = continue_here(positions, place, shards)
+        else:
+            words = f"the position in a mix continues on {next(iter(positions)).describe()}"
+            raise Usage(words, "an epoch can begin on any number of workers: set_epoch")
+        self._loaded_for, self._positions = place, None
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the epoch for the next iteration. A loaded position in this epoch stays."""
         check_at_least(0, epoch=epoch)
-        if self._loaded is None or self._loaded.epoch != epoch:
-            self._loaded = self._reader = None
+        if self.epoch != epoch or not (self._loaded or self._positions):
+            self._loaded = self._positions = self._reader = None
         self._epoch = epoch
+
+    def forget(self) -> None:
+        """Forget a loaded position."""
+        self._loaded = self._positions = None
 
     def __iter__(self) -> Iterator[Any]:
         """Begin an epoch, or continue the one of a loaded position.
@@ -142,6 +178,7 @@ class Loader(Iterable[Any]):
         Raises:
             Usage: there are more workers than shards, or the position was loaded for another worker.
         """
+        self._settle()
         place, shards = self._find_place(), self._shards
         if self._loaded is not None and self._loaded_for != place:
             words = "the position was loaded in another process, and is that of another worker"
@@ -160,9 +197,11 @@ class Loader(Iterable[Any]):
             remaining = None if progress.epochs is None else progress.epochs - 1
             if remaining == 0:
                 return
-            if remaining is None and not progress.given:
+            if remaining is None and not progress.given and progress.plan is None:
                 raise TarkitError("no samples: an iteration without end has nothing to give")
             begin = Progress(progress.epoch + 1, remaining, progress.following)
+            if later := progress.later:
+                begin = begin._replace(plan=later[0][0], taken=later[0][1], later=later[1:])
             following = self._shards.reader(place, begin)
             if self._reader is reader:  # no other iteration has begun since
                 self._reader = following
@@ -195,14 +234,21 @@ class Loader(Iterable[Any]):
         It has a few numbers for each open shard and for each sample of the shuffle buffer, which is read again when the
         position is loaded.
         """
+        self._settle()
         progress = self._loaded or (self._next() if self._reader is None else None)
         if progress is None:
             assert self._reader is not None
             progress = self._reader.progress()
         return {**progress.as_json(self._identity()), **vars(self._files)}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue with a position in the next iteration.
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Continue with a position in the next iteration, or with the positions of all workers.
+
+        A list has the positions of all workers of all nodes, as any number of nodes has stored them, also in states of
+        StatefulDataLoader. On the same number of nodes and workers each continues with its own. On any other, what is
+        left of the epoch is divided: with `shuffle="full"` samples, so that batches of all nodes together stay the same
+        where their size does; else shards that nobody has opened, the rest of each open one, and single samples of
+        shuffle buffers. Each remaining sample comes once. The next epoch is that of the new number of workers.
 
         It is one in the same shards, perhaps moved to another directory together, of the same samples: `where` and
         other steps that leave samples out must be the same, and functions of `map` have the same names. Fields,
@@ -213,11 +259,32 @@ class Loader(Iterable[Any]):
         batches the order differs; each remaining sample comes once.
 
         Raises:
-            Usage: it is a position in other shards or samples, or of another seed, order, node or worker.
+            Usage: it is a position in other shards or samples, or of another seed, order, node or worker; positions
+                of a list are missing, or cannot be divided: those with resample, length or equal (but for "drop" with
+                `shuffle="full"`), of mixes, and with `shuffle="full"` behind `map`.
         """
+        states = list(find_states(state))
+        single = len(states) == 1 and states[0] is state
+        if states and not (single and (_place_of(states[0]).parts > 1 or _place_of(states[0]) == self._find_place())):
+            self._load_all(states)
+            return
+        if not isinstance(state, Mapping):
+            raise Usage("this is not the state of a loader", "load what state_dict has returned")
         progress = Progress.of_json(state, self._identity())
         self._check_shards(progress, state)
         self._loaded, self._loaded_for, self._reader = progress, self._find_place(), None
+
+    def _load_all(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Load the positions of all workers. Raises Usage."""
+        identity = {name: value for name, value in self._identity().items() if name not in WorkerPlace._fields}
+        positions: dict[WorkerPlace, Progress] = {}
+        for state in states:
+            place, progress = _place_of(state), Progress.of_json(state, identity)
+            if positions.setdefault(place, progress) != progress:
+                raise Usage(f"two positions of worker {place.worker} on node {place.rank}", "give those of one time")
+            self._check_shards(progress, state)
+        check_whole(positions)
+        self._loaded, self._positions, self._reader = None, positions, None
 
     def _check_shards(self, progress: Progress, state: Mapping[str, Any]) -> None:
         """Raise Usage if the shards are not those of a position."""

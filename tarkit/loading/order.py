@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from random import Random
+from typing import Any
 
 from tarkit.loading.division import WorkerPlace
 
@@ -17,6 +19,48 @@ def shuffled(count: int, seed: int, epoch: int) -> list[int]:
     numbers = list(range(count))
     Random(seed + epoch).shuffle(numbers)
     return numbers
+
+
+def positions_of(count: int, place: WorkerPlace, block: int, spread: bool) -> Sequence[int]:
+    """Return which of `count` samples in order are those of a worker.
+
+    Samples go to nodes in turn, and those of a node to its workers in turn, `block` at a time. So batches of that size
+    are the same for any number of workers, as a DataLoader takes one of each in turn, and those of all nodes together
+    for any number of nodes. With `spread` the samples behind the last full turn are dealt one by one.
+    """
+    own = range(place.rank, count, place.world)
+    if block == 1 or place.workers == 1:
+        return own[place.worker :: place.workers]
+    turn = block * place.workers
+    stop = len(own) - (len(own) % turn if spread else 0)
+    blocks = [own[at : min(at + block, stop)] for at in range(place.worker * block, stop, turn)]
+    return [*chain.from_iterable(blocks), *own[stop:][place.worker :: place.workers]]
+
+
+def left_of(order: list[int], given: Any, equal: str | None) -> list[int]:
+    """Return the samples of an order that workers have not given.
+
+    Args:
+        order: the samples.
+        given: the number of nodes, that of workers of each, the size of blocks, and of each worker how many of its
+            samples it has taken (-1: all), and the numbers of those taken but not given.
+        equal: that of the loader.
+    """
+    world, workers, block, counts, taken = given
+    order = even(order, world * workers, equal)
+    done = bytearray(len(order))
+    for number, place in enumerate(WorkerPlace(0, world, 0, workers).all()):
+        own = positions_of(len(order), place, block, equal is not None)
+        for at in own if counts[number] < 0 else own[: counts[number]]:
+            done[at] = 1
+        for at in taken[number]:
+            done[own[at]] = 0
+    return [row for row, passed in zip(order, done, strict=True) if not passed]
+
+
+def even(order: list[int], parts: int, equal: str | None) -> list[int]:
+    """Return the samples of an order that `parts` workers read: as many each, if `equal` drops the others."""
+    return order[: len(order) // parts * parts] if equal == "drop" else order
 
 
 def drawn(count: int, seed: int, epoch: int, place: WorkerPlace) -> Iterator[int]:

@@ -15,7 +15,11 @@ from tarkit.sizes import plural
 VERSION = 5
 
 _PAIRS = ("open", "buffer", "taken")
+_LISTS = ("drawn", "passes", "plan", "later")
 _WORDS = "<625I"  # the state of the Mersenne Twister
+
+
+Plan = tuple[Any, ...]
 
 
 class Progress(NamedTuple):
@@ -38,6 +42,10 @@ class Progress(NamedTuple):
         sources: of a mix, the position in the present pass over each source.
         drawn: how often each of these was drawn, since their number changed.
         passes: how often the end of each was reached in this epoch.
+        plan: after positions of another number of workers, what the worker reads in this epoch: shards, each with its
+            first sample; with shuffle="full" what all workers have given, see `tarkit.loading.order.left_of`.
+        later: the same for the epochs that follow, as far as a worker had begun them, each with its `taken`.
+        block: with shuffle="full", how many samples in order go to one worker; 0 before the first sample.
     """
 
     epoch: int
@@ -54,6 +62,9 @@ class Progress(NamedTuple):
     sources: tuple[Progress, ...] = ()
     drawn: tuple[int, ...] = ()
     passes: tuple[int, ...] = ()
+    plan: Plan | None = None
+    later: tuple[Plan, ...] = ()
+    block: int = 0
 
     def as_json(self, identity: Mapping[str, Any]) -> dict[str, Any]:
         """Return the position as values of JSON; `identity` is that of the loader."""
@@ -63,7 +74,7 @@ class Progress(NamedTuple):
         values = self._asdict()
         for name in _PAIRS:
             values[name] = list(map(list, values[name]))
-        lists = {"drawn": list(self.drawn), "passes": list(self.passes)}
+        lists = {name: _as_lists(values[name]) for name in _LISTS}
         return {**values, **lists, "sources": [source._plain() for source in self.sources]}
 
     @classmethod
@@ -94,8 +105,21 @@ class Progress(NamedTuple):
         if progress.random is not None:
             restore_random(Random(), progress.random)
         parse_marks(progress.marks, shards)
-        parsed |= {name: tuple(map(int, getattr(progress, name))) for name in ("drawn", "passes")}
+        parsed |= {name: _as_tuples(getattr(progress, name)) for name in _LISTS}
         return progress._replace(**parsed, sources=tuple(cls._parse(source, shards) for source in state["sources"]))
+
+
+def _as_lists(value: Any) -> Any:
+    return list(map(_as_lists, value)) if isinstance(value, (tuple, list)) else value
+
+
+def _as_tuples(value: Any) -> Any:
+    """Return lists of whole numbers, in any depth, as tuples. Raises TypeError for other values."""
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_as_tuples, value))
+    if value is not None and type(value) is not int:
+        raise TypeError(f"{value!r} in a plan")
+    return value
 
 
 def store_random(random: Random) -> str:

@@ -441,3 +441,25 @@ def test_the_guide(shards: str, tmp_path: Path) -> None:
     again = stateful(TorchDataset("p-*.tar", **how), batch_size=4, num_workers=2)
     again.load_state_dict(torch.load(tmp_path / "loader.pt"))
     assert keys(again) == rest
+
+
+@pytest.mark.parametrize("shuffle", ["full", 10])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_positions_on_other_workers(shards: str, shuffle: Any, persistent: bool) -> None:
+    """States of StatefulDataLoader of two nodes continue on one, with more workers; the next epochs are whole."""
+    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not here")
+    options: dict[str, Any] = {"shuffle": shuffle, "batch": 5, "seed": 3}
+    found, states = [], []
+    for rank in range(2):
+        dataset = TorchDataset(shards, rank=rank, world=2, **options)
+        loader = stateful.StatefulDataLoader(dataset, batch_size=None, num_workers=2)
+        batches = iter(loader)
+        found += keys([next(batches) for _ in range(4 + rank)])
+        states.append(json.loads(json.dumps(loader.state_dict())))
+        del batches, loader
+    dataset = TorchDataset(shards, rank=0, world=1, **options)
+    dataset.load_state_dict(states)
+    later = DataLoader(dataset, batch_size=None, num_workers=3, persistent_workers=persistent)
+    assert sorted(found + keys(later)) == ALL
+    assert [sorted(keys(later)) for _ in range(2)] == [ALL, ALL]
+    assert dataset.epoch == 3

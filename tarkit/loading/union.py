@@ -1,0 +1,138 @@
+"""Positions of all workers together: what is left of each epoch, divided among any other number of nodes and workers.
+
+With `shuffle="full"` what is left is a part of the random order of all samples: a plan says how many samples each
+worker has given, for each number of workers that an epoch had. Of shards it is those that nobody has opened, the rest
+of each open one, and single samples of shuffle buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from tarkit.errors import Usage
+from tarkit.loading.division import WorkerPlace
+from tarkit.loading.epoch import Shards
+from tarkit.loading.identity import marks_as_text
+from tarkit.loading.state import Plan, Progress
+from tarkit.sizes import plural
+
+Positions = Mapping[WorkerPlace, Progress]
+"""Of each worker of all nodes its position."""
+
+
+def find_states(state: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the states of loaders in a state: itself, those of a list, those in states of StatefulDataLoader.
+
+    Raises:
+        Usage: a state of StatefulDataLoader that is older than its last batch.
+    """
+    if isinstance(state, Mapping):
+        if "version" in state and "shards" in state:
+            yield state
+            return
+        if state.get("_steps_since_snapshot"):
+            raise Usage(
+                "the state of a StatefulDataLoader is older than its last batch", "give snapshot_every_n_steps=1"
+            )
+    if isinstance(state, (Mapping, list, tuple)):
+        for each in state.values() if isinstance(state, Mapping) else state:
+            yield from find_states(each)
+
+
+def check_whole(positions: Positions) -> None:
+    """Raise Usage unless these are the positions of all workers of all nodes."""
+    first = next(iter(positions))
+    for place in first.all():
+        if place not in positions:
+            given = f"{plural(len(positions), 'position')} of {first.describe()}"
+            missing = f"that of worker {place.worker} on node {place.rank} is missing"
+            raise Usage(f"{given}: {missing}", "give a list of the states of all, as each node has stored them")
+
+
+def continue_here(positions: Positions, place: WorkerPlace, shards: Shards) -> Progress:
+    """Return the position at which a worker of another number of workers continues.
+
+    Raises:
+        Usage: what is left cannot be divided.
+    """
+    settings = shards.settings
+    for name, value in (("resample", settings.resample), ("length", settings.length is not None)):
+        if value:
+            raise Usage(f"{name} gives each worker samples of its own: {_same(positions)}")
+    if settings.equal == "repeat" or (settings.equal and not settings.full):
+        raise Usage(f"equal={settings.equal!r} counts the samples of each worker in an epoch: {_same(positions)}")
+    if settings.full and shards.data.opaque:
+        raise Usage(f"behind map samples have no numbers: {_same(positions)}", "transform of the loader has numbers")
+    ends = {None if each.epochs is None else each.epoch + each.epochs for each in positions.values()}
+    following = {each.following for each in positions.values()}
+    if len(ends) > 1 or len(following) > 1:
+        raise Usage("the positions are not of the same iteration: their epochs differ")
+    first = min(each.epoch for each in positions.values())
+    last = max(each.epoch + len(each.later) for each in positions.values())
+    end = ends.pop()
+    progress = Progress(first, None if end is None else end - first, following.pop())
+    if settings.full:
+        plans = [_rows_given(positions, epoch) for epoch in range(first, last + 1)]
+        return progress._replace(plan=plans[0], later=tuple((plan, ()) for plan in plans[1:]))
+    parts = [_left_in(positions, epoch, shards) for epoch in range(first, last + 1)]
+    number, count = place.rank * place.workers + place.worker, place.parts
+    begun = [each for each in positions.values() if each.skip and each.epoch == first]
+    if len(begun) > 1:
+        raise Usage("several workers stopped within the values of one sample", _same(positions))
+    return progress._replace(
+        plan=tuple(parts[0][0][number::count]),
+        later=tuple((tuple(units[number::count]), tuple(own[number::count])) for units, own in parts[1:]),
+        taken=tuple(parts[0][1][number::count]),
+        skip=begun[0].skip if begun and number == 0 else 0,
+        marks=marks_as_text(dict(chain.from_iterable(shards.marks_in(each).items() for each in positions.values()))),
+    )
+
+
+def _same(positions: Positions) -> str:
+    return f"the position continues on {next(iter(positions)).describe()}"
+
+
+def _plan(progress: Progress, epoch: int) -> tuple[Plan | None, Sequence[tuple[int, int]]]:
+    """Return the plan of a worker for an epoch, from the one that it is in on, and single samples that come first."""
+    if epoch == progress.epoch:
+        return progress.plan, progress.taken
+    later = epoch - progress.epoch - 1
+    return progress.later[later] if later < len(progress.later) else (None, ())
+
+
+def _rows_given(positions: Positions, epoch: int) -> Plan:
+    """Return the plan of an epoch of all samples: what each worker has given, after the plan that they had."""
+    places = next(iter(positions)).all()
+    begun = [each for each in positions.values() if each.epoch == epoch and each.block]
+    block = next((each.block for each in (*begun, *positions.values()) if each.epoch >= epoch and each.block), 1)
+    before = next((plan for each in positions.values() if each.epoch <= epoch and (plan := _plan(each, epoch)[0])), ())
+    given, taken = [], []
+    for progress in (positions[place] for place in places):
+        here = progress.epoch == epoch
+        count = 0 if progress.epoch < epoch else -1
+        if here:
+            count = progress.open[0][1] if progress.open else -1 if progress.opened else 0
+        given.append(count)
+        taken.append(tuple(number for _, number in progress.taken) if here else ())
+    return (*before, (places[0].world, places[0].workers, block, tuple(given), tuple(taken)))
+
+
+def _left_in(positions: Positions, epoch: int, shards: Shards) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Return what is left of an epoch: shards, each with its next sample, and single samples."""
+    units: list[tuple[int, int]] = []
+    samples: list[tuple[int, int]] = []
+    for place in next(iter(positions)).all():
+        progress = positions[place]
+        if progress.epoch > epoch:
+            continue
+        plan, own = _plan(progress, epoch)
+        order: Sequence[Any] = list(shards.order(epoch, place)) if plan is None else plan
+        rest = [(unit, 0) if isinstance(unit, int) else tuple(unit) for unit in order]
+        if progress.epoch == epoch:
+            rest = [*progress.open, *rest[progress.opened :]]
+            own = [*own, *progress.buffer]
+        samples = [*own, *samples] if progress.epoch == epoch and progress.skip else [*samples, *own]
+        units += rest
+    return units, samples
