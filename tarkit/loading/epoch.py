@@ -190,7 +190,8 @@ class Shards:
     def open_index(self, rows: Sequence[int], position: Position, run: Run) -> Cursor:
         """Open these samples of the index, from a position on."""
         assert self._index is not None
-        data = self.data.with_origin(ListedSamples(self._index, rows[position.number :], self.data.locations))
+        rows = rows if self.data.opaque else rows[position.number :]
+        data = self.data.with_origin(ListedSamples(self._index, rows, self.data.locations))
         return Cursor(data, 0, run, position)
 
 
@@ -204,6 +205,7 @@ class EpochReader:
         self._settings = settings = shards.settings
         self._start = progress = progress._replace(block=progress.block or settings.batch or 1)
         self._rows = shards.rows(place, progress) if settings.full else None
+        self._by_row = settings.full and not shards.data.opaque  # behind code of the user results have no rows
         self._size = shards.size(progress.epoch, place)
         if self._rows is not None and settings.equal == "drop":
             self._size = len(self._rows)
@@ -255,7 +257,7 @@ class EpochReader:
             if self._buffer is not None:
                 self._buffer.items += self._restore(self._start.buffer, run)
             for shard, number in self._start.open:
-                self._turns.append(self._open(shard, Position(number, skip=not self._settings.full), run))
+                self._turns.append(self._open(shard, Position(number, skip=not self._by_row), run))
             self._begun = True
             yield from self._items(run)
             if missing := run.policy.missing_words:
@@ -338,7 +340,7 @@ class EpochReader:
         Where samples come several times in an epoch, these depend on the worker and on what it `read` before.
         """
         shard, number = place
-        row = number if self._rows is None else self._rows[number]
+        row = self._rows[number] if self._rows is not None and self._by_row else number
         again = self._settings.resample or self._settings.equal == "repeat" or self._settings.length is not None
         return self._start.epoch, shard, row, *((*self._place, read) if again else ())
 
@@ -358,7 +360,7 @@ class EpochReader:
             numbers.setdefault(shard, set()).add(number)
         restored: dict[tuple[int, int], Sample] = {}
         for shard, wanted in numbers.items():
-            start = Position(min(wanted), wanted, skip=False) if self._settings.full else Position(0, wanted)
+            start = Position(min(wanted), wanted, skip=False) if self._by_row else Position(0, wanted)
             cursor = self._open(shard, start, run)
             for sample in cursor.samples:
                 restored[shard, cursor.position.number - 1] = sample
@@ -402,7 +404,7 @@ class EpochReader:
         shard, number = unit if isinstance(unit, tuple) else (unit, 0)
         if self._barren > BARREN * self._shards.count:
             raise TarkitError(f"no samples in {plural(self._barren, 'shard')} that were read one after another")
-        self._turns.append(self._open(shard, Position(number, skip=not self._settings.full), run))
+        self._turns.append(self._open(shard, Position(number, skip=not self._by_row), run))
         self._opened += 1
         self._barren += 1
         return True

@@ -65,6 +65,8 @@ def continue_here(positions: Positions, place: WorkerPlace, shards: Shards) -> P
         raise Usage(f"equal={settings.equal!r} counts the samples of each worker in an epoch: {_same(positions)}")
     if settings.full and shards.data.opaque:
         raise Usage(f"behind map samples have no numbers: {_same(positions)}", "transform of the loader has numbers")
+    if any(each.skip for each in positions.values()):
+        raise Usage(f"a worker stopped within the values that transform gives of one sample: {_same(positions)}")
     ends = {None if each.epochs is None else each.epoch + each.epochs for each in positions.values()}
     following = {each.following for each in positions.values()}
     if len(ends) > 1 or len(following) > 1:
@@ -78,14 +80,10 @@ def continue_here(positions: Positions, place: WorkerPlace, shards: Shards) -> P
         return progress._replace(plan=plans[0], later=tuple((plan, ()) for plan in plans[1:]))
     parts = [_left_in(positions, epoch, shards) for epoch in range(first, last + 1)]
     number, count = place.rank * place.workers + place.worker, place.parts
-    begun = [each for each in positions.values() if each.skip and each.epoch == first]
-    if len(begun) > 1:
-        raise Usage("several workers stopped within the values of one sample", _same(positions))
     return progress._replace(
         plan=tuple(parts[0][0][number::count]),
         later=tuple((tuple(units[number::count]), tuple(own[number::count])) for units, own in parts[1:]),
         taken=tuple(parts[0][1][number::count]),
-        skip=begun[0].skip if begun and number == 0 else 0,
         marks=marks_as_text(dict(chain.from_iterable(shards.marks_in(each).items() for each in positions.values()))),
     )
 
@@ -133,6 +131,6 @@ def _left_in(positions: Positions, epoch: int, shards: Shards) -> tuple[list[tup
         if progress.epoch == epoch:
             rest = [*progress.open, *rest[progress.opened :]]
             own = [*own, *progress.buffer]
-        samples = [*own, *samples] if progress.epoch == epoch and progress.skip else [*samples, *own]
+        samples += own
         units += rest
     return units, samples

@@ -131,6 +131,11 @@ def test_the_same_batches(equal: Any, here: Path) -> None:
     assert second + steps(1, 2, again, 3)[0] == expected[5:12]
 
 
+def several(sample: dict[str, Any]) -> Any:
+    """Give the key of a sample twice."""
+    yield from [sample["__key__"]] * 2
+
+
 def test_what_is_refused(here: Path) -> None:
     """Positions that are missing or do not go together, and what cannot be divided: one clear line each."""
     write(Random(3))
@@ -154,6 +159,7 @@ def test_what_is_refused(here: Path) -> None:
         ({"resample": True}, "resample gives each worker samples of its own: the position continues on 2 workers"),
         ({"length": 9}, "length gives each worker samples of its own"),
         ({"equal": "drop"}, "equal='drop' counts the samples of each worker"),
+        ({"transform": several}, "a worker stopped within the values that transform gives of one sample"),
         ({"equal": "repeat", "shuffle": "full"}, "equal='repeat' counts the samples of each worker"),
     ):
         two, loader = states(**options)

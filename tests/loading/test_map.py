@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -110,3 +112,23 @@ def test_a_function_of_values(pictures: str) -> None:
     with pytest.raises(tarkit.TarkitError, match="would be compressed with a loss"):
         list(tarkit.loader(data, decode=True))
     assert len(list(tarkit.loader(tarkit.open(pictures).map(dict, decode=True), decode=True))) == 4
+
+
+def odd(sample: Any) -> Any:
+    """Leave out every second sample."""
+    return dict(sample) if int(sample["cls"]) % 2 else None
+
+
+def test_all_samples_shuffled_behind_a_map(here: Path) -> None:
+    """Where a map leaves samples out, a position continues at its result, and repeats none."""
+    with tarkit.ShardWriter("m-%d.tar", count=10) as out:
+        for number in range(40):
+            out.write(f"{number:02d}", {"cls": number})
+    data = tarkit.open("m-*.tar").map(odd)
+    whole = [sample["__key__"] for sample in tarkit.loader(data, shuffle="full")]
+    assert len(whole) == 20
+    for stop in (0, 3, 15):
+        loader, again = tarkit.loader(data, shuffle="full"), tarkit.loader(data, shuffle="full")
+        found = [sample["__key__"] for sample in islice(loader, stop)]
+        again.load_state_dict(loader.state_dict())
+        assert found + [sample["__key__"] for sample in again] == whole
