@@ -264,8 +264,7 @@ class Loader(Iterable[Any]):
                 `shuffle="full"`), of mixes, and with `shuffle="full"` behind `map`.
         """
         states = list(find_states(state))
-        single = len(states) == 1 and states[0] is state
-        if states and not (single and (_place_of(states[0]).parts > 1 or _place_of(states[0]) == self._find_place())):
+        if states and states[0] is not state:
             self._load_all(states)
             return
         if not isinstance(state, Mapping):
