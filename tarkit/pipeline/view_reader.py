@@ -82,7 +82,8 @@ class ViewReader:
         location, allowed = locate_archive(view, shard)
         if location.kind == "path" and not os.path.isfile(location.text):
             hint = "has the view or the shard been moved? Paths in a view are relative to its directory"
-            message = f"{location.name}: No such file or directory; named by {view.name}"
+            what = "not a regular file" if os.path.exists(location.text) else "No such file or directory"
+            message = f"{location.name}: {what}; named by {view.name}"
             error = self.missing[location.name] = MissingFile(message, hint, location.text)
             self._inputs.policy.leave_out(location.name, error)
             self._left_out.add(shard)

@@ -334,6 +334,8 @@ def test_names_are_paths(run: Run, make: Callable[[], str], name: str) -> None:
     ran = run("cat", "w.parquet", "-o", "-", exit=2 if "://" in name else 1)
     assert re.search("No such file or directory|no path and no object of a store", ran.stderr)
     assert not os.path.exists("made")
+    write("w.parquet", [{**rows(view)[0], "__shard__": "data"}])
+    assert "data: not a regular file; named by w.parquet" in run("cat", "w.parquet", exit=1).stderr
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
