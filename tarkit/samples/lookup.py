@@ -26,7 +26,7 @@ NO_TEXT = "text with a lone surrogate, which is not Unicode text"
 
 
 _EMPTY = (block.SYMLINK, block.CHAR, block.BLOCK_DEVICE, block.FIFO)
-_JSON = frozenset((b"json", b"jsn"))
+JSON = frozenset((b"json", b"jsn"))
 _TEXT = frozenset((b"txt", b"text", b"transcript", b"html", b"htm"))
 _NUMBER = re.compile(r"[+-]?([0-9]{1,300}|([0-9]{1,300}\.[0-9]{0,300}|\.?[0-9]{1,300})([eE][+-]?[0-9]{1,3})?)")
 
@@ -170,7 +170,7 @@ class FieldLookup:
     def parsed(self, field: bytes, content: bytes, as_json: bool = False) -> Any:
         """Return the value of content, as `decoded` does. Raises Problem: `bad-field`."""
         kind = field.rpartition(b".")[2].lower()
-        if as_json or kind in _JSON:
+        if as_json or kind in JSON:
             return self._json(field, content)
         text = self.as_text(field, content)
         if kind in _TEXT:

@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import Any
 
 from tarkit.errors import Problem, show
-from tarkit.samples.lookup import FieldLookup, is_unicode
+from tarkit.samples.lookup import JSON, FieldLookup, is_unicode
 from tarkit.samples.names import near_field
 from tarkit.samples.properties import PROPERTIES
 from tarkit.samples.sample import ABSENT
@@ -118,6 +118,8 @@ class Name:
         for field, path in self._paths:
             value = row.value(os.fsdecode(field))
             if value is not ABSENT and value is not None:
+                if isinstance(value, str) and field.rpartition(b".")[2].lower() in JSON:  # as tsv writes the field
+                    value = value.encode("utf-8", "surrogateescape")
                 value = lookup.parsed(field, value, as_json=True) if isinstance(value, bytes) else value
                 with suppress(KeyError):
                     for step in path:

@@ -122,6 +122,17 @@ def test_values(run: Run, make: Callable[[], str]) -> None:
     assert keys(run("sort", view, "-s", "score", "--reverse", "-o", "-").stdout).split()[0] == "b2"
 
 
+def test_a_column_of_json(run: Run, archive: Archive) -> None:
+    """Paths lead into a column with the text of JSON, as `tsv` writes the field, before they lead into the archive."""
+    archive({"a.json": b'{"n": 1}', "b.json": b'{"n": 1}'})
+    run("tsv", "in.tar", "-f", "json", "-o", "v.parquet")
+    write("w.parquet", [{**row, "json": '{"n": 7}' if row["__key__"] == "a" else None} for row in rows("v.parquet")])
+    assert run("tsv", "w.parquet", "-f", "json.n").stdout == b"__key__\tjson.n\na\t7\nb\t1\n"
+    assert keys(run("cat", "w.parquet", "--where", "json.n == 7").stdout) == "a"
+    write("w.parquet", [{**row, "json": "{"} for row in rows("v.parquet")])
+    assert "[bad-field]" in run("tsv", "w.parquet", "-f", "json.n", exit=1).stderr
+
+
 @each_row(
     "command",
     [
