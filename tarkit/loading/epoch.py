@@ -129,7 +129,9 @@ class Shards:
         if self.items < place.parts and not settings.resample and not allow_idle:
             words = "sample" if settings.full else "shard"
             units = f"{name}{plural(self.items, words)} for {place.describe()}"
-            raise Usage(f"{units}: some would have no samples", "give fewer workers or more shards, or allow_idle=True")
+            whole = "" if settings.full else ", or shuffle='full', which divides samples"
+            hint = f"give fewer workers or more {words}s, or allow_idle=True{whole}"
+            raise Usage(f"{units}: some would have no samples", hint)
 
     def reader(self, place: WorkerPlace, progress: Progress) -> EpochReader:
         """Return the reader of a worker, from a position on."""
