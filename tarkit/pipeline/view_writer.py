@@ -342,6 +342,10 @@ class ViewWriter:
     def _values_of(self, rows: _Rows) -> Iterator[Any]:
         """Yield the columns of values that rows of views have; null for samples of archives."""
         arrow = self._arrow
+        for table in dict.fromkeys(table for table, _, _ in rows.added.values()):
+            if table not in self._tables:  # of one data set of a mix
+                words = f"{table.name}: its columns cannot be in a view of a mix"
+                raise Unsupported(words, "write a view of each data set with its table first, and mix these")
         members = rows.by_group() if self._values else {}
         inverse = [0] * len(rows.values)
         for new, old in enumerate(chain.from_iterable(here for here, _ in members.values())):
@@ -363,9 +367,6 @@ class ViewWriter:
         """Return a column with the cells of joined tables, in the place of others, where rows of these have some."""
         cells: dict[ValueTable, tuple[list[int], list[Any]]] = {table: ([], []) for table in self._tables}
         for here, (table, names, values) in added.items():
-            if table not in cells:  # of one data set of a mix
-                words = f"{table.name}: the columns of this table cannot be those of the view"
-                raise Unsupported(words, "write a view of each data set with its table first")
             if field.name in names:
                 numbers, values_of_field = cells[table]
                 numbers.append(here)

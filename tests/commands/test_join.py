@@ -550,3 +550,13 @@ def test_columns_of_a_view_against_a_model(run: Run, archive: Archive, monkeypat
         run("cat", source, "--keys-from", f"{given}:id", *join, *words[1:], "a.tar")
         run("cat", "out.parquet", "--keys-from", f"{given}:id", *words, "b.tar")
         assert Path("a.tar").read_bytes() == Path("b.tar").read_bytes()
+
+
+def test_no_columns_of_a_mix(run: Run, archive: Archive) -> None:
+    """A view of a mix cannot have the columns of a table that one data set is joined with, and says so."""
+    pytest.importorskip("pyarrow", reason="views are Parquet files")
+    archive(SAMPLES)
+    joined = tarkit.open("in.tar").join(table("t.csv"), "id")
+    with pytest.raises(tarkit.TarkitError, match=r"t\.csv: its columns cannot be in a view of a mix"):
+        tarkit.mix([joined], seed=1).write("v.parquet")
+    assert not os.path.exists("v.parquet")
