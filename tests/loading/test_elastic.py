@@ -53,7 +53,7 @@ def places(random: Random) -> list[Place]:
     return [(rank, world, worker, workers) for rank in range(world) for worker in range(workers)]
 
 
-def loaders(options: dict[str, Any], chosen: list[Place], states: list[Any] | None, inputs: str) -> list[tarkit.Loader]:
+def loaders(options: dict[str, Any], chosen: list[Place], states: list[Any] | None, inputs: Any) -> list[tarkit.Loader]:
     """Return the loaders of all workers, at the positions that others have stored."""
     made = []
     for rank, world, worker, workers in chosen:
@@ -77,15 +77,20 @@ def test_random_settings(here: Path) -> None:
         random = Random(seed)
         every = write(random)
         options, inputs = draw(random), "s-*.tar"
+        joined = random.random() < 0.2
         if random.random() < 0.3 and options["shuffle"] == "full":
             pytest.importorskip("pyarrow")
             tarkit.open("s-*.tar").write("all.view.parquet")
             inputs = "all.view.parquet"
+        data: Any = inputs
+        if joined and not options.get("equal"):
+            Path("t.csv").write_text("__key__,twice\n" + "".join(f"{key},{2 * int(key)}\n" for key in every))
+            data = tarkit.open(inputs).join("t.csv").set("score:twice")
         expected = [key for key in every if options["where"] is None or int(key) % 3 != 1]
         found: list[str] = []
         states: list[Any] | None = None
         for _ in range(random.randint(1, 3)):
-            made = loaders(options, places(random), states, inputs)
+            made = loaders(options, places(random), states, data)
             whole = len(every) * options["epochs"] // len(made)
             stopped = []
             for loader in made:
@@ -94,7 +99,7 @@ def test_random_settings(here: Path) -> None:
                 stopped.append(json.loads(json.dumps(loader.state_dict())))
                 assert len(json.dumps(stopped[-1])) < 6000
             states = stopped
-        ends = [keys(loader) for loader in loaders(options, places(random), states, inputs)]
+        ends = [keys(loader) for loader in loaders(options, places(random), states, data)]
         counts = Counter(key for own in (found, *ends) for key in own)
         if options.get("equal") != "drop":
             assert counts == dict.fromkeys(expected, options["epochs"]), (seed, options)
