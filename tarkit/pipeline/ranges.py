@@ -198,13 +198,11 @@ class RangeList:
         return WITH_ROW, ROW.pack(number, row.number) + (key or b"")
 
     def row_tails(self, rows: Sequence[ViewRow]) -> Iterator[bytes]:
-        """Yield what the places of samples with these rows, which are of one group, have before their keys."""
-        first = rows[0].after(-rows[0].number)
-        _, tail = self._tail(None, rows[0])
-        group = row_in(SHORT.pack(WITH_ROW, 0, 0, 0) + tail)
-        assert group is not None
-        assert first is not None
-        return map(ROW.pack, repeat(group[0]), range(rows[0].number, rows[0].number + len(rows)))
+        """Yield what the places of samples with these rows have before their keys."""
+        if isinstance(rows, list):  # of places: in any order, of any groups
+            return (self._tail(None, row)[1] for row in rows)
+        group, first = ROW.unpack(self._tail(None, rows[0])[1])  # rows of one group that follow each other
+        return map(ROW.pack, repeat(group), range(first, first + len(rows)))
 
     def row_of(self, place: Place) -> ViewRow | None:
         """Return the row of the sample at a place; None if it is not one of a view."""

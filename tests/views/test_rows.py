@@ -118,6 +118,18 @@ def test_archives_are_asked_only_where_a_column_is_null(archive: Archive) -> Non
     assert parquet.read_table("w.parquet").column("__key__").to_pylist() == ["k1"]
 
 
+@pytest.mark.parametrize("rows", [2, 40])
+def test_samples_drawn_of_rows_keep_their_values(archive: Archive, rows: int) -> None:
+    """A step after one that draws rows of a view takes each with its own values, not with those of its neighbours."""
+    made = [{**row, "own": row["__key__"]} for row in archive_of(archive, 40)]
+    parquet.write_table(arrow.Table.from_pylist(made), "v.parquet", row_group_size=rows)
+    drawn = tarkit.open("v.parquet").sample(9, seed=1)
+    for data in (drawn.sort(), drawn.shuffle(seed=1), drawn.sample(5, seed=2)):
+        data.write("w.parquet")
+        written = parquet.read_table("w.parquet")
+        assert written.column("own").to_pylist() == written.column("__key__").to_pylist()
+
+
 def test_steps_over_rows_against_samples(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     """Views of rows through steps are those of the same steps over archives, whatever the memory and the batches."""
     draw = Random(5)
