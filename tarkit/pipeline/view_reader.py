@@ -37,7 +37,7 @@ from tarkit.stores.object_prefetch import prefetch_objects
 from tarkit.streams.location import Location
 from tarkit.streams.ranges import JoinedSource
 from tarkit.streams.source import Source, WindowSource
-from tarkit.tables.parquet import load_compute, load_pyarrow, parquet_errors
+from tarkit.tables.parquet import held, load_compute, load_pyarrow, parquet_errors
 from tarkit.tables.stored_columns import StoredColumns
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, TarReader
@@ -265,13 +265,16 @@ class ViewReader:
                 sources[name] = self._source(name)
         numbers = {name: number for number, name in enumerate(sources)}
         starts, stops = (batch.column(name).cast(arrow.int64()) for name in (START, STOP))
+        values = batch.select(list(self._file.values))
+        if "_view" in str(values.schema):
+            values = arrow.RecordBatch.from_arrays([*map(held, values.columns)], names=values.schema.names)
         ones = arrow.repeat(arrow.scalar(1, arrow.int64()), batch.num_rows)
         return RowColumns(
             _decoded(arrow, batch.column(KEY)).cast(arrow.string()),
             arrow.array([numbers.get(name, -1) for name in known], arrow.int32()).take(shards.indices),
             starts,
             stops,
-            batch.select(list(self._file.values)),
+            values,
             compute.cumulative_sum(ones, before - 1),
         )
 

@@ -27,7 +27,7 @@ from tarkit.samples.sample import ABSENT
 from tarkit.stores.schemes import find_scheme, is_socket, public_name, scheme_of
 from tarkit.streams.location import PARQUET, Location, is_view
 from tarkit.streams.source import WindowSource
-from tarkit.tables.parquet import SourceFile, load_pyarrow, parquet_errors, value_errors
+from tarkit.tables.parquet import SourceFile, held_type, load_pyarrow, parquet_errors, value_errors
 from tarkit.tables.reader import TableRow
 from tarkit.tables.stored_columns import StoredColumns
 
@@ -379,8 +379,7 @@ class ViewFile:
 
     def value_schema(self) -> Any:
         """Return the schema of the columns with values."""
-        fields = [self.schema.field(name).remove_metadata().with_nullable(True) for name in self.values]
-        return self._arrow.schema(fields)
+        return self._arrow.schema([(name, held_type(self.schema.field(name).type)) for name in self.values])
 
     def shards(self) -> list[str]:
         """Return the shards that rows name, in the order in which they come first."""

@@ -158,6 +158,31 @@ def _plain_type(arrow: Any, kind: Any) -> Any:
     return kind
 
 
+def held_type(kind: Any) -> Any:
+    """Return a type with text and bytes in one buffer: few functions of Arrow know views of pieces of several."""
+    arrow, _ = load_pyarrow("Parquet")
+    types = arrow.types
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        return arrow.string() if types.is_string_view(kind) else arrow.binary()
+    if "_view" not in str(kind):
+        return kind
+    if types.is_dictionary(kind):
+        return arrow.dictionary(kind.index_type, held_type(kind.value_type), kind.ordered)
+    if types.is_map(kind):
+        return arrow.map_(held_type(kind.key_type), held_type(kind.item_type))
+    if types.is_struct(kind):
+        return arrow.struct([field.with_type(held_type(field.type)) for field in map(kind.field, range(len(kind)))])
+    if _is_list(types, kind) and held_type(kind.value_type) != kind.value_type:
+        return arrow.list_(kind.value_field.with_type(held_type(kind.value_type)))
+    return kind
+
+
+def held(column: Any) -> Any:
+    """Return a column with the type of `held_type`."""
+    kind = held_type(column.type)
+    return column if kind == column.type else column.cast(kind)
+
+
 def _is_list(types: Any, kind: Any) -> bool:
     names = ("list", "large_list", "fixed_size_list", "list_view", "large_list_view")  # the last are of newer versions
     return any(getattr(types, f"is_{name}")(kind) for name in names if hasattr(types, f"is_{name}"))

@@ -8,7 +8,7 @@ from typing import Any
 
 from tarkit.streams.ranges import MovedRange
 from tarkit.streams.tempfile import TemporaryFile
-from tarkit.tables.parquet import PyarrowFile, SourceFile, load_pyarrow, plain_values
+from tarkit.tables.parquet import PyarrowFile, SourceFile, held, load_pyarrow, plain_values
 
 MEMORY = 32 << 20
 """Bytes of the columns in memory, beside the one that was read last; others are in temporary space."""
@@ -75,7 +75,7 @@ class StoredColumns:
         """Read a column; return the rows of its windows."""
         self.used.add(column)
         table = self._file.read_row_group(group, columns=[column], use_threads=False)
-        array = table.column(column)  # there may be others, such as `a.b` with `a` that has a `b`
+        array = held(table.column(column))  # there may be others, such as `a.b` with `a` that has a `b`
         each = max(array.nbytes // max(len(array), 1), 1)
         rows: int = max(min(WINDOW, BYTES // each), 1)
         self._rows[group, column] = rows

@@ -18,7 +18,7 @@ NUMBERS, TEXTS, TRUTHS, OTHERS = "numbers", "texts", "truths", ""
 
 _BUFFERS: dict[str, Literal["q", "d"]] = {"int64": "q", "double": "d"}  # types whose values are copied from memory
 _INTEGERS = frozenset(("int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64", "float"))
-_TEXT = frozenset(("string", "large_string", "string_view"))
+_TEXT = frozenset(("string", "large_string"))
 
 
 class Vector(NamedTuple):
@@ -181,7 +181,7 @@ def vector_of(array: Any) -> Vector:
         return Vector(TRUTHS, array.to_pylist())
     if kind in _TEXT or (kind.startswith("dictionary<") and str(array.type.value_type) in _TEXT):
         if not kind.startswith("dictionary<"):  # equal texts are one object of Python
-            array = (array.cast("string") if kind == "string_view" else array).dictionary_encode()
+            array = array.dictionary_encode()
         words = array.dictionary.to_pylist()
         if None in words:
             raise ValueError("null in a dictionary")

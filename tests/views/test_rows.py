@@ -36,6 +36,13 @@ COLUMNS: dict[str, tuple[Any, list[Any]]] = {
     "o": (arrow.struct([("a", arrow.int64())]), [{"a": 3}]),
     "when": (arrow.timestamp("s"), [0, 86400]),
 }
+VIEWS = [
+    arrow.string_view(),
+    arrow.binary_view(),
+    arrow.list_(arrow.string_view()),
+    arrow.struct([("a", arrow.string_view())]),
+]
+"""Types that few functions of Arrow take."""
 
 
 def archive_of(archive: Archive, count: int) -> list[dict[str, Any]]:
@@ -128,6 +135,22 @@ def test_samples_drawn_of_rows_keep_their_values(archive: Archive, rows: int) ->
         data.write("w.parquet")
         written = parquet.read_table("w.parquet")
         assert written.column("own").to_pylist() == written.column("__key__").to_pylist()
+
+
+@pytest.mark.parametrize("kind", VIEWS, ids=str)
+def test_columns_of_views_of_text(archive: Archive, kind: Any) -> None:
+    """Columns that an order of Arrow does not know are shuffled and sorted as others."""
+    places = archive_of(archive, 9)
+    value = {"string_view": "é", "binary_view": b"e"}.get(str(kind), ["x"] if arrow.types.is_list(kind) else {"a": "x"})
+    column = arrow.array([value, None] * 4 + [value], kind)
+    parquet.write_table(arrow.Table.from_pylist(places).append_column("v", column), "v.parquet")
+    expected = {row["__key__"]: value for row, value in zip(places, column.to_pylist(), strict=True)}
+    for data in (tarkit.open("v.parquet").shuffle(seed=1), tarkit.open("v.parquet").sort("__key__")):
+        data.write("w.parquet")
+        assert {row["__key__"]: row["v"] for row in parquet.read_table("w.parquet").to_pylist()} == expected
+    assert [sample.key for sample in tarkit.open("v.parquet").where("has(v)")] == [
+        key for key, value in expected.items() if value
+    ]
 
 
 def test_steps_over_rows_against_samples(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
