@@ -54,7 +54,7 @@ def decode_batch(
     data = [bytes(each) for each in batch[field]]
     decoder = PictureDecoder(FORM, parse_target(short_side, size, crop))
     try:
-        plans = [decoder.plan(*_size(each)) for each in data]  # in turn, for the random numbers
+        plans = [decoder.plan(*_size(each), len(each)) for each in data]  # in turn, for the random numbers
         tensors = (_on_gpu if place.type == "cuda" else _on_cpus)(decoder, data, plans, place)
     except TarkitError:
         raise

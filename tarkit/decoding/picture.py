@@ -91,9 +91,11 @@ class PictureDecoder:
         """Whether random numbers say what is cut out."""
         return self._target.crop == RANDOM
 
-    def plan(self, height: int, width: int) -> PicturePlan:
-        """Return what is done with a picture of this size."""
-        return self._target.plan(height, width)
+    def plan(self, height: int, width: int, stored: int, crop: Crop = None) -> PicturePlan:
+        """Return what is done with a picture of this size, of `stored` bytes. Raises TarkitError, or TooLarge."""
+        plan = self._target.plan(height, width, crop)
+        check_size(FORMS[self._form], *(plan.resized or plan.shape), stored)  # what is kept is never larger
+        return plan
 
     def __call__(self, data: bytes, crop: Crop = None) -> Any:
         """Return the picture of these bytes in the form and the size.
@@ -109,8 +111,7 @@ class PictureDecoder:
         """
         form = FORMS[self._form]
         if self._decoder == "best" and form.library != "pil" and (size := jpeg_size(data, str(form.mode))):
-            plan = self._target.plan(*size, crop)
-            check_size(form, *plan.shape, len(data))
+            plan = self.plan(*size, len(data), crop)
             scale = plan.scale(self._gap)
             pixels = jpeg_pixels(data, str(form.mode), size, scale)
             if pixels is not None:
@@ -120,8 +121,7 @@ class PictureDecoder:
     def _by_pillow(self, data: bytes, form: PictureForm, crop: Crop) -> Any:
         image = pictures.decode(data)
         width, height = image.size
-        plan = self._target.plan(height, width, crop)
-        check_size(form, *(plan.resized or plan.shape), len(data))
+        plan = self.plan(height, width, len(data), crop)
         scale = plan.scale(self._gap) if data.startswith(MAGIC) else 1
         if scale > 1:
             image.draft(None, (width // scale, height // scale))

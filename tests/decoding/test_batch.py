@@ -63,7 +63,7 @@ def test_sizes_on_a_device(target: dict[str, Any], stored: tuple[int, int], shap
     from tarkit.decoding.batch import resized
 
     rule = tarkit.picture("torchrgb8", **target, reducing_gap=None)
-    found = resized(tarkit.picture("torchrgb8")(photo(*stored)), rule.plan(*stored))
+    found = resized(tarkit.picture("torchrgb8")(photo(*stored)), rule.plan(*stored, 1))
     assert found.dtype == torch.uint8
     assert found.shape == (3, *shape)
     assert (found.int() - rule(photo(*stored)).int()).abs().max() <= 1

@@ -107,6 +107,10 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "would become more than" in outcome(rule, data)
     monkeypatch.setenv("TARKIT_DECODE_LIMIT", "1G")
     assert "would become more than" in outcome(tarkit.picture("rgb8", short_side=9000), photo(1, 1000))
+    monkeypatch.setenv("TARKIT_DECODE_LIMIT", "1M")
+    for decoder in ("best", "pillow"):  # it is resized to 64 x 64000, of which little is kept
+        rule = tarkit.picture("rgb8", short_side=64, size=64, decoder=decoder)
+        assert "would become more than" in outcome(rule, photo(1, 1000))
 
 
 TARGETS: list[tuple[dict[str, Any], tuple[int, int], tuple[int, int]]] = [
