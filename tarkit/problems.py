@@ -78,14 +78,14 @@ PROBLEMS: dict[str, ProblemKind] = {
         "two samples with equal keys would be adjacent in the output, where readers take them for one sample",
         "joins them into one sample",
         "drops the later sample",
-        "make the keys differ: --rekey '{stem}/{key}'",
+        "make the keys differ: --rekey '{stem}/{key}', or '{index:09d}-{key}' if a sample comes twice",
     ),
     "repeated-key": ProblemKind(
         "warning",
         "two inputs have the same key; an error where one archive is written, in which the sample would be scattered",
         "omits the warning",
         "drops the sample that is later in the output",
-        "make the keys differ: --rekey '{stem}/{key}'",
+        "make the keys differ: --rekey '{stem}/{key}', or '{index:09d}-{key}' if a sample comes twice",
     ),
     "duplicate-entry": ProblemKind(
         "error",

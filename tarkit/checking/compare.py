@@ -139,9 +139,9 @@ def _compared(
         where = f"{report.shard} at {start}" if report.located else report.shard
         yield place_of(other), "changed-sample", f"{show(key)} {changes}, compared with {where}"
     for value in first[len(second) :]:
-        yield place_of(value), "missing-sample", f"{_named(key, value)} is not in {names[1]}"
+        yield place_of(value), "extra-sample", f"{_named(key, value)} is not in {names[1]}"
     for value in second[len(first) :]:
-        yield place_of(value), "extra-sample", f"{_named(key, value)} is only in {names[1]}"
+        yield place_of(value), "missing-sample", f"{_named(key, value)} is only in {names[1]}"
 
 
 def _named(key: bytes, value: bytes) -> str:

@@ -50,8 +50,8 @@ FINDINGS: dict[str, ProblemKind] = {
     "odd-end": ProblemKind(
         "note", "an unusual number of zeros at the end", "", "", "compare its length with the original"
     ),
-    "missing-sample": ProblemKind("error", "a sample of --against or --same-as is missing", "", ""),
-    "extra-sample": ProblemKind("error", "a sample is not one of --against or --same-as", "", ""),
+    "missing-sample": ProblemKind("error", "a sample of --against or --same-as is missing in the shards", "", ""),
+    "extra-sample": ProblemKind("error", "a sample of the shards is not one of --against or --same-as", "", ""),
     "changed-sample": ProblemKind("error", "a sample has other contents than in --same-as", "", ""),
     "leak": ProblemKind(
         "error",

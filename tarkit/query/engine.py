@@ -41,7 +41,9 @@ class QueryTable:
         takes_more: whether it has samples, of which other values may be asked for.
     """
 
-    def __init__(self, name: str, connection: Any, storage: StoreOptions | None, counts: list[SampleCounts]) -> None:
+    def __init__(
+        self, name: str, connection: Any, run: Run, storage: StoreOptions | None, counts: list[SampleCounts]
+    ) -> None:
         self.name = name
         self.counts = SampleCounts(counts)
         self._objects: dict[str, ObjectTable] = {}  # Parquet files that are objects, by URL
@@ -63,7 +65,8 @@ class QueryTable:
                 form = f"{'read_csv' if suffix.endswith('.csv') else 'read_json_auto'}({_text(name)})"
             self._base = f"SELECT * FROM {form}"
         else:
-            self.locations = expand_inputs([name], options=storage)
+            missing: Any = "some" if run.policy.skips_missing else False
+            self.locations = expand_inputs([name], options=storage, missing=missing)
             self._is_parquet = all(map(is_view, self.locations))
             if self._is_parquet:
                 self._base = " UNION ALL BY NAME ".join(map(self._of_parquet, self.locations))
@@ -215,7 +218,7 @@ class Engine:
         with self.errors():
             self._query: Query = parse_query(self._connection, text)
             names, counts = self._query.tables, list[SampleCounts]()
-            self._tables = {name: QueryTable(name, self._connection, storage, counts) for name in names}
+            self._tables = {name: QueryTable(name, self._connection, run, storage, counts) for name in names}
         self.locations = [location for table in self._tables.values() for location in table.locations]
 
     @contextmanager

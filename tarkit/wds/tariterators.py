@@ -37,11 +37,7 @@ def tarfile_to_samples(
         local_path: whether samples of files have `__local_path__`, as those of `WebDataset` do.
     """
     for shard in shards:
-        url = shard["url"]
-        where = {"__url__": url}
-        if local_path and (path := expand_inputs([url], missing=True)[0]).kind == "path":
-            where["__local_path__"] = path.text
-        samples = _samples(url, where, storage_options, select_files, rename_files)
+        samples = _samples(shard["url"], local_path, storage_options, select_files, rename_files)
         while True:
             try:
                 sample = next(samples, None)
@@ -115,11 +111,14 @@ def tar_file_expander(
 
 def _samples(
     url: str,
-    where: Mapping[str, str],
+    local_path: bool,
     storage: Mapping[str, object] | None,
     select_files: Callable[[str], bool] | None,
     rename_files: Callable[[str], str] | None,
 ) -> Iterator[Sample]:
+    where = {"__url__": url}
+    if local_path and (path := expand_inputs([url], missing=True)[0]).kind == "path":
+        where["__local_path__"] = path.text
     with open_dataset(url, allow=TWICE, storage_options=storage) as data:
         if select_files is not None or rename_files is not None:
             yield from _regrouped(data, where, select_files, rename_files)

@@ -124,21 +124,25 @@ class DictShardWriter:
         self.shard = start_shard
         self.total = self.count = self.size = 0
         self._options = options
-        self._open()
+        self._writer: DictTarWriter | None = None
+        self._closed = False
+        self.next_stream()
 
-    def _open(self) -> None:
+    def next_stream(self) -> None:
+        """Complete the shard, and open the next one."""
+        self.finish()
         self.fname = self.pattern % self.shard
         self.shard += 1
         self.count = self.size = 0
-        self._writer: DictTarWriter | None = DictTarWriter(self.fname, **self._options)
+        self._writer = DictTarWriter(self.fname, **self._options)
 
     def write(self, sample: Mapping[str, Any]) -> None:
         """Write a sample."""
-        if self._writer is None:
+        if self._closed:
             raise Usage(f"{self.fname}: the writer is closed")
-        if self.count >= self.maxcount or self.size >= self.maxsize:
-            self.finish()
-            self._open()
+        if self._writer is None or self.count >= self.maxcount or self.size >= self.maxsize:
+            self.next_stream()
+        assert self._writer is not None
         self.size += self._writer.write(sample)
         self.count += 1
         self.total += 1
@@ -154,6 +158,7 @@ class DictShardWriter:
     def close(self) -> None:
         """Complete the last shard."""
         self.finish()
+        self._closed = True
 
     def __enter__(self) -> Self:
         return self

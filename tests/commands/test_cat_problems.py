@@ -447,7 +447,7 @@ def test_repeated_keys(run: Run, archive: Archive) -> None:
     assert not Path("out.tar").exists()
     assert ran.lines == [
         "tarkit: 2.tar: at 0: the key 'a' is already in the output [repeated-key]",
-        "hint: make the keys differ: --rekey '{stem}/{key}'",
+        "hint: make the keys differ: --rekey '{stem}/{key}', or '{index:09d}-{key}' if a sample comes twice",
     ]
     assert keys(run("cat", *words, "--rekey", "{stem}/{key}").stdout) == "1/a 1/b 1/c 1/d 1/e 2/a 2/b 2/c 2/d 2/e"
     ran = run("cat", *words, "--allow", "repeated-key", "--report", "r.json")

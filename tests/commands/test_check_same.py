@@ -58,12 +58,12 @@ def test_differences(run: Run, archive: Archive, feed: Feed) -> None:
     for words in ([], ["-p", "2"]) if feed.kind == "gzip" else ([],):
         ran = run("check", one, "--same-as", two, *words, exit=1)
         assert messages(ran) == [
-            f"1.tar: at 8192: 'k4' ('cls', 'jpg') is not in {two} [missing-sample]",
-            f"1.tar: at 10240: 'k5' ('cls', 'jpg') is not in {two} [missing-sample]",
+            f"1.tar: at 8192: 'k4' ('cls', 'jpg') is not in {two} [extra-sample]",
+            f"1.tar: at 10240: 'k5' ('cls', 'jpg') is not in {two} [extra-sample]",
             f"{two}: at 2048: 'k1' differs in 'cls', compared with 1.tar at 2048 [changed-sample]",
             f"{two}: at 4096: 'k2' has no 'jpg', compared with 1.tar at 4096 [changed-sample]",
             f"{two}: at 5120: 'k3' has the additional field 'txt', compared with 1.tar at 6144 [changed-sample]",
-            f"{two}: at 8192: 'l' ('cls') is only in {two} [extra-sample]",
+            f"{two}: at 8192: 'l' ('cls') is only in {two} [missing-sample]",
         ]
         assert ran.stdout.decode().splitlines()[-1] == "not the same samples"
     assert names(run("check", two, "--same-as", one, exit=1)).count("changed-sample") == 3
@@ -77,17 +77,17 @@ def test_many_differences(run: Run, archive: Archive, here: Path) -> None:
     archive([(f"b{number}.x", b"other") for number in range(9)], "3.tar")
     ran = run("check", "3.tar", "--same-as", "d", exit=1)
     lines = ran.stdout.decode().splitlines()
-    extra = [line for line in lines if line.endswith(" is only in d [extra-sample]")]
+    extra = [line for line in lines if line.endswith(" is only in d [missing-sample]")]
     assert len(extra) == 6
     assert [line for line in lines if "more" in line] == [
-        "16 more in 2 shards [extra-sample]; -v prints all",
+        "16 more in 2 shards [missing-sample]; -v prints all",
         "6 more [changed-sample]; -v prints all",
     ]
     assert lines[-2].startswith("the other, d: ")
     assert len(messages(run("check", "3.tar", "--same-as", "d", "-v", exit=1))) == 31
     assert len(objects(run("check", "3.tar", "--same-as", "d", "--json", exit=1), "problem")) == 31
     ran = run("check", "d/1.tar", "d/2.tar", "--allow", "repeated-key", "--same-as", "3.tar", exit=1)
-    assert "d/1.tar: at 0: 'a0' ('cls', 'jpg') is not in 3.tar [missing-sample]" in messages(ran)
+    assert "d/1.tar: at 0: 'a0' ('cls', 'jpg') is not in 3.tar [extra-sample]" in messages(ran)
     assert "\nthis set, d/1.tar and 1 more: " in ran.stdout.decode()
 
 
@@ -116,7 +116,7 @@ def test_every_change_is_seen(what: str, one: Rows, two: Rows, run: Run, archive
     first, second = archive(one, "1.tar"), archive(two, "2.tar")
     for pair in ((first, second), (second, first)):
         ran = run("check", pair[0], "--same-as", pair[1], exit=1)
-        assert set(names(ran)) <= {"missing-sample", "extra-sample", "changed-sample"}
+        assert set(names(ran)) <= {"extra-sample", "missing-sample", "changed-sample"}
         assert names(ran)
     run("check", second, "--same-as", second)
 
@@ -136,8 +136,8 @@ def test_differences_are_exact(run: Run, archive: Archive, monkeypatch: pytest.M
     shuffled = sorted(two, key=lambda _: draw.random())
     shards = [archive(tar([(f"{key}.x", data) for key, data in one.items()]), "1.tar")]
     shards += [archive(tar([(f"{key}.x", two[key]) for key in shuffled[n::3]]), f"2-{n}.tar") for n in range(3)]
-    expected = {("missing-sample", key) for key in one.keys() - two.keys()}
-    expected |= {("extra-sample", key) for key in two.keys() - one.keys()}
+    expected = {("extra-sample", key) for key in one.keys() - two.keys()}
+    expected |= {("missing-sample", key) for key in two.keys() - one.keys()}
     expected |= {("changed-sample", key) for key in one.keys() & two.keys() if one[key] != two[key]}
     outputs = set()
     for held in (1 << 20, 3000, 200):
@@ -198,7 +198,7 @@ def test_no_verdict(these: list[str], others: list[str], run: Run, archive: Arch
         assert ran.stdout.decode().splitlines()[-1].startswith("no verdict: ")
         assert b"the same samples" not in ran.stdout
         assert (b"fingerprint" in ran.stdout) == (b"no verdict: some shards are damaged" in ran.stdout)
-        assert not {"missing-sample", "extra-sample", "changed-sample"} & set(names(ran))
+        assert not {"extra-sample", "missing-sample", "changed-sample"} & set(names(ran))
         assert json.loads((here / "report").read_text())["same"] is None
     assert objects(run("check", *these, "--same-as", *others, "--json", exit=1), "summary")[0]["same"] is None
 

@@ -287,7 +287,7 @@ def test_one_key_in_two_sources(run: Run, archive: Archive, feed: Feed) -> None:
     ran = run("mix", *words, "--until", "all", "--seed", "1", "-o", "out.tar", exit=1)
     assert ran.lines == [
         f"tarkit: {words[1]}: at 0: the sample before it in the output has the same key 'k' [joined-sample]",
-        "hint: make the keys differ: --rekey '{stem}/{key}'",
+        "hint: make the keys differ: --rekey '{stem}/{key}', or '{index:09d}-{key}' if a sample comes twice",
     ]
     assert not Path("out.tar").exists()
     out = run("mix", *words, "--until", "all", "--seed", "1", "--allow", "joined-sample").stdout

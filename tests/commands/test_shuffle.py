@@ -119,7 +119,10 @@ def test_repeated_keys(run: Run, archive: Archive, feed: Feed) -> None:
         words = [*command.split(), one, two, "--seed", "1", "-q"]
         ran = run(*words, "-o", "out.tar", exit=1)
         assert ran.lines[0].endswith("the key '07' is already in the output [repeated-key]"), command
-        assert ran.lines[1] == "hint: make the keys differ: --rekey '{stem}/{key}'"
+        assert (
+            ran.lines[1]
+            == "hint: make the keys differ: --rekey '{stem}/{key}', or '{index:09d}-{key}' if a sample comes twice"
+        )
         assert not Path("out.tar").exists()
         out = entries(run(*words, "--allow", "repeated-key").stdout)
         assert sorted(name for name, _ in out) == sorted([*rows, "07.y", *(f"z{row}" for row in rows)])

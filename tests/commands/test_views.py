@@ -398,9 +398,9 @@ def test_check_reads_the_rows(run: Run, make: Callable[[], str]) -> None:
     lines = run("check", write("u.parquet", made), "--same-as", "data", exit=1).stdout.decode().splitlines()
     changed = "'a2' has no 'picture' and has the additional field 'jpg', compared with u.parquet"
     assert [line for line in lines if line.endswith("]")] == [
-        "u.parquet: 'new' ('cls', 'jpg') is not in data [missing-sample]",
-        "data/a.tar: at 2048: 'a1' ('cls', 'jpg') is only in data [extra-sample]",
-        "data/b.tar: at 6144: 'b2' ('jpg', 'txt') is only in data [extra-sample]",
+        "u.parquet: 'new' ('cls', 'jpg') is not in data [extra-sample]",
+        "data/a.tar: at 2048: 'a1' ('cls', 'jpg') is only in data [missing-sample]",
+        "data/b.tar: at 6144: 'b2' ('jpg', 'txt') is only in data [missing-sample]",
         f"data/a.tar: at 4096: {changed} [changed-sample]",
     ]
     made[0]["__stop__"] -= 512

@@ -189,7 +189,7 @@ def test_handlers() -> None:
         ]
     with pytest.raises(tarkit.TarkitError, match="No such file"):
         list(wds.WebDataset("none.tar"))
-    assert list(wds.WebDataset("none.tar", handler=wds.ignore_and_continue, empty_check=False)) == []
+    assert list(wds.WebDataset(["none.tar", "@#"], handler=wds.ignore_and_continue, empty_check=False)) == []
 
 
 def test_writers() -> None:
@@ -211,6 +211,8 @@ def test_writers() -> None:
         with library.ShardWriter(f"{name}-%02d.tar", maxcount=8, maxsize=120, post=names.append, verbose=0) as out:
             for sample in samples:
                 out.write(dict(sample))
+                if sample["cls"] in (3, 11):  # a shard ends early
+                    (out.finish if sample["cls"] == 3 else out.next_stream)()
         assert out.total == 30
         written.append([[(s.key, dict(s)) for s in tarkit.open(shard, skip="all")] for shard in names])
     assert written[0] == written[1]

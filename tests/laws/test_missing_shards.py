@@ -62,6 +62,16 @@ def test_commands(command: str, run: Run, here: Path) -> None:
     run("cat", "s-1.tar", "s-9.tar", "--skip", "missing-shard", "-o", "none.tar", exit=1)
 
 
+def test_a_query(run: Run, shards: list[str]) -> None:
+    """A query is about the other shards."""
+    pytest.importorskip("duckdb")
+    os.unlink("s-1.tar")
+    run("sql", "select count(*) from 's-{0..3}.tar'", exit=1)
+    ran = run("sql", "select count(*) as n from 's-{0..3}.tar'", "--skip", "missing-shard")
+    assert ran.stdout.split() == [b"n", b"15"]
+    assert ran.lines[-1].endswith("1 shard left out: s-1.tar")
+
+
 def test_many_are_counted(run: Run, shards: list[str]) -> None:
     """Three have a line of their own; the summary and the report name all."""
     ran = run("cat", "s-0.tar", "x-{0..4}.tar", "--skip", "missing-shard", "-o", "o.tar", "--report", "r.json")
