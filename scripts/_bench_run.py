@@ -288,7 +288,7 @@ def _table(rows: Sequence[Row], title: str) -> str:
     heads += [word for who in ours for word in (f"aim, {names[who]}" if both else "aim", "reached?")]
     lines = [heads, ["---:" if head.endswith(title) and "against" not in head else "---" for head in heads]]
     for row in rows:
-        cells = [row.name, *(_cell(row, who) for who in ours)]
+        cells = [row.name.replace("__", r"\_\_"), *(_cell(row, who) for who in ours)]
         cells.append("; ".join(_cell(row, who) + _versus(row, who) for who in row.values if who not in ours) or "-")
         cells += [{"cpu": "CPU"}.get(row.by, row.by)] * times
         figures = row.medians()

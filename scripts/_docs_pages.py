@@ -30,7 +30,7 @@ def command_table() -> str:
 
 def coded(text: str) -> str:
     """Return text for Markdown, with options and commands marked as code."""
-    option = rf"--?[a-z][a-z-]*(?: (?:'[^']*'|[A-Z]+|skip|{'|'.join(PROBLEMS)}))?"
+    option = rf"--?[a-z][a-z-]*(?: (?:'[^']*'|[A-Z]+(?::__\w+__)?|__\w+__[.\w]*\b|skip|{'|'.join(PROBLEMS)}))?"
     command = rf"tarkit (?:{'|'.join(COMMANDS)})\b|tar(?= --)"
     return re.sub(rf"(?<![`\w-])(?:(?:{command})(?: {option})*|(?=--){option})", r"`\g<0>`", text)
 
@@ -167,8 +167,10 @@ def prose(text: str) -> Iterator[str]:
             yield escaped(" ".join(paragraph.split()))
 
 
-# what is code in the words of a help: a quoted pattern, a URL, a name in braces
-_CODE = re.compile(r"(?<![`\w])('[^' ]*[*{\[%][^' ]*'|[a-z0-9+]+://[^\s,;:)]*|\$?\{[^} ]*\})(?!`)")
+# what is code in the words of a help: what is quoted, a name between underscores, a URL, a name in braces
+_CODE = re.compile(
+    r"(?<![`\w])('[^']+'(?!\w)|(?:\w+\.)?__\w+__(?:\.\w+)?|[a-z0-9+]+://[^\s,;:)]*|(?:\w+:)?\$?\{[^} ]*\})(?!`)"
+)
 
 
 def escaped(text: str) -> str:
@@ -177,7 +179,8 @@ def escaped(text: str) -> str:
     for number in range(0, len(parts), 2):
         plain = _CODE.split(parts[number])
         parts[number] = "".join(
-            f"`{part}`" if at % 2 else re.sub(r"[*<>|\\]", r"\\\g<0>", part) for at, part in enumerate(plain)
+            f"`{part}`" if at % 2 else re.sub(r"[*>|\\]", r"\\\g<0>", part).replace("<", "&lt;")
+            for at, part in enumerate(plain)
         )
     return "`".join(parts)
 

@@ -101,6 +101,16 @@ def test_tables_are_checked(
     assert "## truncated\n\n**error**: other words.\n" in (copy / "docs/problems.md").read_text()
 
 
+def test_words_of_help_are_no_markup_on_pages(docs: Any) -> None:
+    """Names between underscores and what is quoted are code, and < is text: no letter of them is lost."""
+    said = "set 'a json:{b,c}' of __key__ < 3, sample.__key__, json:{A}, --keys-from LIST:__key__"
+    shown = "set `'a json:{b,c}'` of `__key__` &lt; 3, `sample.__key__`, `json:{A}`, `--keys-from LIST:__key__`"
+    assert docs.pages.escaped(said) == shown
+    for path in (ROOT / "docs/commands").glob("*.md"):
+        plain = re.sub("```.*?```|`[^`]*`", "", path.read_text(), flags=re.DOTALL)
+        assert re.findall(r"__\w+__|\\<|.*\*\*.*", plain) == []
+
+
 def test_packages_have_a_row(docs: Any) -> None:
     """Each package has a row, with the first words of its docstring."""
     rows = docs.pages.package_table().splitlines()[2:]

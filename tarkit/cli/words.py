@@ -31,7 +31,7 @@ stats x.tar --total  # the number of samples
 stats x.tar --by cls  # how many samples a class has
     hist histogram plot value-counts groupby group classes
 tsv x.tar -f 'cls json.width' -o x.tsv  # a table; .csv, .jsonl, .parquet are others
-    export csv json jsonl parquet columns cut awk dataframe to-csv to-json to-parquet tar2tsv tar2json
+    export tables csv json jsonl parquet columns cut awk dataframe to-csv to-json to-parquet tar2tsv tar2json
 sql "select cls, count(*) from 'x.tar' group by cls"  # a query; fields and paths into JSON are columns
     duckdb query-sql sqlite select-sql join-sql
 get a/17.jpg x.tar -o 17.jpg  # one field of a sample
@@ -62,8 +62,10 @@ cat x.tar --where "__key__ != 'a/17'" -o rest.tar  # a copy without a sample
     rm delete del remove exclude
 cat x.tar -f 'image:jpg label:cls' -o y.tar  # new names of fields; --rekey changes keys
     rename mv move rekey
-sort x.tar labels.tar --allow joined-sample -o joined.tar  # samples of one key become one
-    join zip-with annotate
+cat x.tar --join labels.csv -o joined.tar  # columns become fields; of archives: sort --allow joined-sample
+    join zip-with annotate join-csv merge-columns
+split x.tar -c 1000 -o 'x-%05d.tfrecord'  # to TFRecord; it, MDS and Parquet are inputs too
+    tfrecord tfrecords mds from-tfrecord to-tfrecord from-mds to-mds
 sort x.tar -s json.score -o sorted.tar  # by a field
     order order-by rank arrange
 shuffle x.tar -o shuffled.tar  # a random order

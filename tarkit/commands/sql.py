@@ -33,8 +33,8 @@ COST = (
 def sql(query: str, output: Output, options: Callable[..., SqlOptions], policy: Policy) -> None:
     """Run a query of SQL over archives, views and tables.
 
-    Their names stand in quotes where tables do: 'train-*.tar', 'shards/', 's3://bucket/a.tar', 'x.csv', 'x.jsonl',
-    'x.parquet'. QUERY - is read from stdin.
+    Names of archives, views and tables stand in quotes where SQL has tables: 'train-*.tar', 'shards/',
+    's3://bucket/a.tar', 'x.csv', 'x.jsonl', 'x.parquet'. QUERY - is read from stdin.
 
     A row of an archive is a sample, with __key__, __shard__, __start__ and __stop__, and all values that --where has:
     fields (cls, txt), paths into JSON (json.label), size.jpg, width.jpg and so on, which are null where a sample has

@@ -97,8 +97,8 @@ class TableInputOptions(Options):
         "Tables",
         "--key",
         metavar="COLUMN",
-        help="Keys of Parquet, or '{id:06d}'.  [default: __key__]",
-        more="Without such a column a key is the name of the file and the number of the row.",
+        help="Column with keys, or '{id:06d}'.  [default: __key__]",
+        more="A column of INPUT. Without it a key is the name of the file and the number of the row.",
     )
 
     def check(self) -> None:

@@ -15,7 +15,8 @@ from tests.conftest import Archive, Run
 
 TRIED = (
     "ls list head merge unpack count version cp concat join pack tar info inspect validate repair fix view "
-    "filter select sample map convert tail rm diff search download upload rename xf tf cf untar zip dedup wids reshard"
+    "filter select sample map convert tail rm diff search download upload rename xf tf cf untar zip dedup wids reshard "
+    "tfrecord mds"
 )
 
 
@@ -25,7 +26,7 @@ def _prepare(archive: Archive) -> None:
         fields = {"jpg": b"\xff\xd8\xff", "cls": b"3", "json": b'{"width": 3, "score": 1}'}
         prefix = "a" if name == "x" else "b"
         archive({f"{prefix}/{key}.{field}": data for key in (17, 18) for field, data in fields.items()}, f"{name}.tar")
-    archive({f"a/{key}.label": b"1" for key in (17, 18)}, "labels.tar")
+    Path("labels.csv").write_text("__key__,label\na/17,1\na/18,2\n")
     Path("pictures").mkdir()
     Path("pictures/a.jpg").write_bytes(b"1")
     Path("table.csv").write_text("__key__,txt\nk1,hello\n")
@@ -47,6 +48,9 @@ def test_examples_run(line: str, run: Run, archive: Archive) -> None:
     """A command line of a hint can be copied."""
     if "phash" in line:
         pytest.importorskip("PIL")
+    if "tfrecord" in line:
+        pytest.importorskip("google.protobuf")
+        pytest.importorskip("google_crc32c")
     _prepare(archive)
     assert len(f"hint: tarkit {line}") <= 120
     finds = re.search("check .*--(same-as|diff|decode|leak|by)", line)
