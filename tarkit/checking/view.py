@@ -46,7 +46,7 @@ def check_view(location: Location, checks: OptionalChecks) -> Iterator[Item | Vi
         yield from check.end()
         view.unchanged()
         view.close()
-        if checks.digest and not (location.rows and location.rows[0]):
+        if checks.digest and not (location.rows and location.rows.start):
             check.report.sha256, check.report.stored = sum_file(location.kind, location.text, location.options)
     except MissingLibrary:
         raise
@@ -108,7 +108,7 @@ class ViewCheck:
 
     def __init__(self, location: Location, checks: OptionalChecks) -> None:
         self.report = ShardReport(location.name, located=False)
-        self._first = 0 if location.rows is None else location.rows[0]
+        self._first = 0 if location.rows is None else location.rows.start
         self.reads_contents = checks.contents or checks.decode is not None
         self._checks = checks
         self._sets = FieldSets(location.name)

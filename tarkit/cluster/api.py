@@ -12,7 +12,7 @@ from tarkit.cluster.call import TaskContext
 from tarkit.cluster.plan import MEMORY, TaskDivision, plan_ordering
 from tarkit.cluster.run import ClusterOutcome, OrderingPasses
 from tarkit.cluster.shared import new_spill
-from tarkit.errors import TarkitError, Usage
+from tarkit.errors import TarkitError, Usage, spell
 from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.output import Output, refuse_overwrite
 from tarkit.pipeline.run import Run
@@ -24,6 +24,7 @@ from tarkit.sorting.memory import LEAST
 from tarkit.stores.connect import portable_options
 from tarkit.stores.schemes import scheme_of
 from tarkit.stores.store import StoreOptions, parse_options
+from tarkit.streams.location import is_view
 
 if TYPE_CHECKING:
     from tarkit.dataset import Dataset
@@ -58,6 +59,9 @@ def write_ordered(
             raise Usage(f"{location.name}: workers write files or objects, not to commands", "name shards or URLs")
         if output.output.form_of(location.text) == "mds":
             raise Usage(f"{location.name}: workers write no index, which MDS needs", "write .tar, then tarkit split")
+    elif is_view(output.location):
+        hint = f"tarkit {ordering.order.name} writes a view without {spell('dask')}: it copies no bytes"
+        raise Usage(f"{output.location.name}: workers write archives, not views", hint)
     place = new_spill(spill, ordering.order.name, portable_options(storage) if scheme_of(spill) else None)
     if isinstance(output, ShardsOutput):
         output.refuse_inputs(locations)

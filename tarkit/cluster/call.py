@@ -53,6 +53,8 @@ def call_task(function: Work[Item, Result], context: TaskContext, item: Item, po
     try:
         return function(item, context, run)
     except OSError as error:  # of this machine, and not of Dask
+        if isinstance(error, TarkitError):  # a file that is not there
+            raise TarkitError(f"{error}, on {gethostname()}", error.hint) from error
         where = error.filename if isinstance(error.filename, str) else f"{item}"
         raise TarkitError(f"{where}: {error.strerror or error}, on {gethostname()}") from error
 

@@ -122,12 +122,12 @@ def order_span(item: OrderItem, context: TaskContext, run: Run) -> SpanFigures:
 class KeysItem(NamedTuple):
     """A key part. `section` is the number of its section in the lists.
 
-    With `scattered` a key may come again in one input.
+    In one of the first `scattered` inputs a key may come again.
     """
 
     section: int
     group_table: Blob
-    scattered: bool
+    scattered: int
 
     def __repr__(self) -> str:
         return f"section {self.section} of the keys"
@@ -150,7 +150,7 @@ def compare_keys(item: KeysItem, context: TaskContext, run: Run) -> KeysFigures:
     for key, values in keys.repeated():
         (first, _), *others = sorted(_SEEN.unpack(value) for value in values)
         for number, start in others:
-            if number != first or not item.scattered:
+            if number != first or number >= item.scattered:
                 count += 1
                 if len(shown) < SHOWN:
                     shown.append(KeyPlace(key, number, start, first))

@@ -13,7 +13,7 @@ from tarkit.pipeline.steps import Change, ChooseAmongAll, SampleFilter, Step
 from tarkit.problems import Policy
 from tarkit.sorting.keys import SortKey
 from tarkit.sorting.order import Order
-from tarkit.streams.location import portable_location, refuse_views
+from tarkit.streams.location import portable_location
 
 BLOCK_SIZE = 16_000_000
 """Bytes of a block that one task reads of the file of a group, about: a request for less costs more than its bytes."""
@@ -89,6 +89,7 @@ class Ordering:
         archives: the inputs, as workers find them.
         before, order, after: the steps.
         compares_keys: whether samples of one key that are no neighbours have to be found.
+        gathers: whether these are parts of one sample, in two inputs; their keys are those before the last steps.
         joins: whether samples of one key that are neighbours become one.
     """
 
@@ -97,6 +98,7 @@ class Ordering:
     order: Order
     after: tuple[Step, ...]
     compares_keys: bool
+    gathers: bool
     joins: bool
 
 
@@ -113,18 +115,21 @@ def plan_ordering(data: Chain, policy: Policy) -> Ordering:
     _check_steps(before, order, after)
     renames = any(isinstance(step, Change) and step.fields.rekey is not None for step in (*before, *after))
     _check_policy(policy)
-    several = len(origin.locations) > 1
+    several = origin.keys_may_repeat
     keys_order = _by_key(order)
     joins = "joined-sample" in policy.allowed
     if order.gathers and several and joins and (after or not keys_order):
         message = f"{spell('allow', 'joined-sample')} joins samples by their keys"
         raise Usage(f"{message}: on a cluster that needs a sort by key, and no other fields or keys after it")
     if order.gathers and several and any(isinstance(step, Change) and step.fields.rekey is not None for step in after):
-        raise _not_there(f"{spell('rekey')} after a sort of several inputs")
-    repeats = "repeated-key" not in policy.allowed or (order.gathers and not renames)
-    compares = (several or renames) and repeats and (renames or not keys_order)
+        raise _not_there(f"{spell('rekey')} after a sort of several inputs, or of a view")
+    gathers = order.gathers and several
+    if gathers:
+        compares = not keys_order or bool(after)
+    else:
+        compares = (several or renames) and "repeated-key" not in policy.allowed
     before = tuple(step.apart() if isinstance(step, SampleFilter) else step for step in before)
-    return Ordering(_portable(origin), before, order, after, compares, joins)
+    return Ordering(_portable(origin), before, order, after, compares, gathers, joins)
 
 
 def _check_steps(before: Sequence[Step], order: Order, after: Sequence[Step]) -> None:
@@ -168,7 +173,6 @@ def _not_there(message: str) -> Usage:
 
 def _portable(origin: Archives) -> Archives:
     """Return the inputs as workers find them. Raises Usage for those that are of this process alone."""
-    refuse_views(origin.locations, spell("dask"))
     names: set[str] = set()
     locations = []
     for location in origin.locations:

@@ -2,6 +2,7 @@
 
 - `in-use`: there as long as the run goes on (`shared.Spill.check`).
 - `bounds`: the ranks at which all spans but the first begin, as hexadecimal digits in JSON.
+- `inputs`: the names of the inputs, and then of the archives that views name; JSON.
 - `data-N`, of each group: its samples in order, each as the length of its key, the key, and its bytes.
 - `list-N`, of each group: a record for each of these samples, in the same order, divided into sections: the strays,
   then one section for each span; then the keys, a section for each key part. At the end is a table of the sections.

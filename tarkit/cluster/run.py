@@ -16,6 +16,7 @@ Words of this package:
 
 - pass: one of these steps. It has a task for each item, and the executor of the run does them.
 - group: inputs that are neighbours; one task of scatter sorts them.
+- part: rows of a view, an input of its own; those of a group that follow each other are read as one.
 - rank: bytes by which samples are compared.
 - span: a range of the order, from one rank to another ("range of the order" in messages); one task merges its lists.
 - section: the part of the list of a group for one span, for the strays, or for one key part.
@@ -51,8 +52,10 @@ from tarkit.cluster.scatter import GroupFigures, SampleSums, ScatterItem, random
 from tarkit.cluster.shared import Blob, Spill
 from tarkit.cluster.write import SpanRecords, WriteItem, WriteResult, write_samples
 from tarkit.errors import Problem, TarkitError, Unsupported, show, spell
-from tarkit.pipeline.output import Output
+from tarkit.pipeline.output import Output, and_archives
 from tarkit.pipeline.run import Run
+from tarkit.pipeline.view_index import join_parts, parts_here
+from tarkit.pipeline.view_rows import shared_views
 from tarkit.shards.limits import Limits
 from tarkit.shards.output import ShardsOutput
 from tarkit.shards.series import SeriesSpec
@@ -60,7 +63,7 @@ from tarkit.shards.writer import Shard
 from tarkit.sizes import plural
 from tarkit.stores import connect
 from tarkit.stores.schemes import scheme_of
-from tarkit.streams.location import portable_location
+from tarkit.streams.location import Location, portable_location
 from tarkit.streams.sink import short_name
 from tarkit.tar.writer import EntryWriter
 
@@ -93,6 +96,8 @@ class OrderingPasses:
         self.ordering, self.output, self.context, self.division = ordering, output, context, division
         self.spill, self.reports = context.spill, reports
         self.locations = ordering.archives.locations
+        self.parts: Sequence[Location] = ()  # of all inputs: views are divided
+        self.names: Sequence[str] = ()  # of all inputs, and then of the archives that views name
         self.outcome = ClusterOutcome()
         self.inputs: list[InputFigures] = []
         self.scans: list[ScanResult] = []
@@ -104,6 +109,11 @@ class OrderingPasses:
 
     def run(self) -> ClusterOutcome:
         """Do all passes."""
+        with shared_views(self.locations):
+            self.names = [location.name for location in and_archives(self.locations)]
+            self.parts = list(parts_here(self.locations))
+        if self.ordering.archives.shard_slice is not None:
+            self.parts = join_parts(self.parts)
         self._scan()
         self._scatter()
         group_table = self.spill.put(
@@ -121,9 +131,9 @@ class OrderingPasses:
     # ---- The passes
 
     def _scan(self) -> None:
-        batches = list(self.division.batches(len(self.locations)))
+        batches = list(self.division.batches(len(self.parts)))
         draw = 0 if self.ordering.order.key is None else max(16, min(1000, DRAWN // len(batches)))
-        items = (ScanItem(self.locations[batch.start : batch.stop], draw) for batch in batches)
+        items = (ScanItem(tuple(self.parts[batch.start : batch.stop]), draw) for batch in batches)
         for scan in self.reports.draw(
             "scanning",
             self._pass("scan", scan_inputs, items),
@@ -142,6 +152,7 @@ class OrderingPasses:
         self.span_count = len(bounds) + 1
         self.key_parts = self.division.spans(total) if ordering.compares_keys else 0
         stored = self.spill.put("bounds", json.dumps([bound.hex() for bound in bounds]).encode())
+        inputs = self.spill.put("inputs", json.dumps(self.names).encode())
         firsts = [0, *accumulate(figures.samples for figures in self.inputs)]
 
         def items() -> Iterator[ScatterItem]:
@@ -149,8 +160,8 @@ class OrderingPasses:
                 start, stop = group.start, group.stop
                 yield ScatterItem(
                     number,
-                    start,
-                    self.locations[start:stop],
+                    inputs,
+                    tuple(join_parts(self.parts[start:stop])),
                     firsts[start],
                     firsts[stop] - firsts[start],
                     stored,
@@ -195,7 +206,7 @@ class OrderingPasses:
                 self._refuse_neighbour(first._replace(before=last.input))
 
     def _compare_keys(self, group_table: Blob) -> None:
-        scattered = "scattered-sample" in self.reports.policy.allowed
+        scattered = len(self.locations) if "scattered-sample" in self.reports.policy.allowed else 0
         items = [KeysItem(1 + self.span_count + part, group_table, scattered) for part in range(self.key_parts)]
         repeated, shown = 0, list[KeyPlace]()
         for repeats in self._pass("keys", compare_keys, items):
@@ -203,10 +214,10 @@ class OrderingPasses:
             shown += repeats.shown[: max(0, SHOWN - len(shown))]
         policy = self.reports.policy
         for place in shown:
-            if self.ordering.order.gathers and not self.ordering.after:
+            if self.ordering.gathers:
                 self._refuse_neighbour(place)
-            name = self.locations[place.input].name
-            message = f"the key {show(place.key)} is also in {self.locations[place.before].name}"
+            name = self.names[place.input]
+            message = f"the key {show(place.key)} is also in {self.names[place.before]}"
             policy.apply(Problem("repeated-key", name, place.start, message))
         if repeated > len(shown):
             policy.counts["repeated-key"] += repeated - len(shown)
@@ -219,7 +230,7 @@ class OrderingPasses:
             message = f"the key {key} was in an earlier input"
             joins = f"{spell('allow', 'joined-sample')} joins them; "
             hint = f"{joins}else first tarkit cat --rekey '{{stem}}/{{key}}' ... | tarkit sort -"
-        problem = Problem("joined-sample", self.locations[place.input].name, place.start, message, hint)
+        problem = Problem("joined-sample", self.names[place.input], place.start, message, hint)
         self.reports.policy.apply(problem)
 
     def _write(self, group_table: Blob) -> None:

@@ -42,7 +42,7 @@ class ScatterItem(NamedTuple):
     """A group of inputs.
 
     Attributes:
-        first: the number of its first input.
+        inputs: the names of all inputs, by their numbers.
         start, samples: how many samples all groups before have, and how many this one has.
         bounds: the first ranks of all spans but the first.
         key_parts: into how many the keys are divided; 0 where they are not compared.
@@ -50,7 +50,7 @@ class ScatterItem(NamedTuple):
     """
 
     group: int
-    first: int
+    inputs: Blob
     locations: tuple[Location, ...]
     start: int
     samples: int
@@ -116,11 +116,12 @@ class GroupFigures(NamedTuple):
 class RankedOrder(Step):
     """The order, with the rank of each sample; entries without a key come first, alone.
 
-    `left_out` is called with each sample that is left out, since a field is missing.
+    `seen` is called with each sample that is left out, since a field is missing; with `gathers` with the others too.
     """
 
     order: Order
-    left_out: Callable[[TarSample], None]
+    seen: Callable[[TarSample], None]
+    gathers: bool
     sorted: Sorter | None = None
 
     permutes = True
@@ -137,12 +138,16 @@ class RankedOrder(Step):
         self.sorted.distinct = False  # keys of all groups are compared later
         if self.sorted.absent is not None:
             self.sorted.absent = partial(self._absent, self.sorted.absent)
-        return self.sorted.batches()
+        return map(self._see, singly(self.sorted.batches())) if self.gathers else self.sorted.batches()
+
+    def _see(self, sample: TarSample) -> TarSample:
+        self.seen(sample)
+        return sample
 
     def _absent(self, absent: Callable[[TarSample], bytes | None], sample: TarSample) -> bytes | None:
         rank = absent(sample)
         if rank is None:
-            self.left_out(sample)
+            self.seen(sample)
         return rank
 
 
@@ -201,9 +206,9 @@ class _Scattering:
         order = replace(context.ordering.order, memory=context.memory)
         if order.random is not None:
             order.random = replace(order.random, start=item.start)
-        self.order = RankedOrder(order, self._add_key)
+        self.order = RankedOrder(order, self._add_key, context.ordering.gathers)
         self.keys: SpilledList[tuple[bytes, bytes]] = SpilledList(run.tmpdir)
-        self.inputs = {location.name: item.first + index for index, location in enumerate(item.locations)}
+        self.inputs = {name: number for number, name in enumerate(json.loads(context.spill.get(item.inputs)))}
 
     def write(self) -> GroupFigures:
         item, ordering = self.item, self.context.ordering
@@ -245,7 +250,8 @@ class _Scattering:
         sums.add(size, weight, digest)
         record = ListedSample(rank, sample.key, number, sample.start, offset, size, weight, digest)
         self.sections.add(1 + bisect_right(self.bounds, rank), record.pack())
-        self._add_key(sample)
+        if not self.context.ordering.gathers:
+            self._add_key(sample)
 
     def _add_key(self, sample: TarSample) -> None:
         """Store the key of a sample, to be compared with those of other groups."""

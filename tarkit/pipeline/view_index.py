@@ -17,7 +17,7 @@ from tarkit.pipeline.view_rows import MoreRange, RowGroup, Rows
 from tarkit.problems import Policy
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.sample import TarSample
-from tarkit.streams.location import Location, is_view
+from tarkit.streams.location import Location, RowsOfView, is_view
 from tarkit.streams.remote import RemoteSource
 from tarkit.streams.source import WindowSource
 
@@ -39,22 +39,43 @@ def view_parts(locations: Sequence[Location], run: Run, processes: int) -> list[
     """
     views = [location for location in locations if is_view(location)] if processes > 1 or run.executor else []
     counts = dict(zip(views, map(next, run.in_order(_count_rows, views, processes, run.tmpdir)), strict=True))
-    return [_parts(location, counts.get(location, 0)) for location in locations]
+    return [_parts(location, counts.get(location)) for location in locations]
 
 
-def _count_rows(location: Location) -> Iterator[int]:
+def parts_here(locations: Iterable[Location]) -> Iterator[Location]:
+    """Yield the parts of all inputs, as `view_parts` does, whose rows this process counts."""
+    for location in locations:
+        yield from _parts(location, next(_count_rows(location)) if is_view(location) else None)
+
+
+def join_parts(locations: Iterable[Location]) -> list[Location]:
+    """Return inputs, with neighbouring parts of a view as one part."""
+    joined: list[Location] = []
+    for location in locations:
+        before, rows = joined[-1] if joined else location, location.rows
+        if rows and before.rows and before == location._replace(rows=before.rows) and before.rows.stop == rows.start:
+            joined[-1] = location._replace(rows=rows._replace(start=before.rows.start))
+        else:
+            joined.append(location)
+    return joined
+
+
+def _count_rows(location: Location) -> Iterator[RowsOfView | None]:
     try:
         reader = ViewReader(location, InputReader((location,), Policy(), moves=False))
-        yield reader.count
+        yield reader.all_rows
         reader.source.close()
     except (TarkitError, OSError):
-        yield 0  # reported where it is read
+        yield None  # reported where it is read
 
 
-def _parts(location: Location, count: int) -> list[Location]:
-    size = max(-(-count // PARTS), LEAST)
-    starts = range(0, count, size)
-    return [location._replace(rows=(start, min(start + size, count))) for start in starts] or [location]
+def _parts(location: Location, rows: RowsOfView | None) -> list[Location]:
+    if rows is None:
+        return [location]
+    size = max(-(-rows.stop // PARTS), LEAST)
+    starts = range(0, rows.stop, size)
+    parts = (rows._replace(start=start, stop=min(start + size, rows.stop)) for start in starts)
+    return [location._replace(rows=part) for part in parts] or [location]
 
 
 class _Group(NamedTuple):

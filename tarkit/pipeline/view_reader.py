@@ -34,7 +34,7 @@ from tarkit.samples.groups import BatchFinder
 from tarkit.samples.sample import SampleBatch, TarSample, is_safe, key_of, split_name
 from tarkit.stores.connect import cache_of
 from tarkit.stores.object_prefetch import prefetch_objects
-from tarkit.streams.location import Location
+from tarkit.streams.location import Location, RowsOfView
 from tarkit.streams.ranges import JoinedSource
 from tarkit.streams.source import Source, WindowSource
 from tarkit.tables.parquet import held, load_compute, load_pyarrow, parquet_errors
@@ -100,9 +100,9 @@ class ViewReader:
         return self._file.source
 
     @property
-    def count(self) -> int:
-        """The number of rows of the view."""
-        return self._file.count
+    def all_rows(self) -> RowsOfView:
+        """All rows of the view."""
+        return RowsOfView(0, self._file.count, self._file.version)
 
     def rows(self) -> Iterator[Rows]:
         """Yield the rows in order, without those of archives that are left out."""

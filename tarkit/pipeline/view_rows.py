@@ -25,7 +25,7 @@ from tarkit.pipeline.origins import is_object
 from tarkit.samples.dataset import open_source
 from tarkit.samples.sample import ABSENT
 from tarkit.stores.schemes import find_scheme, is_socket, public_name, scheme_of
-from tarkit.streams.location import PARQUET, Location, is_view
+from tarkit.streams.location import PARQUET, Location, RowsOfView, is_view
 from tarkit.streams.source import WindowSource
 from tarkit.tables.parquet import SourceFile, held_type, load_pyarrow, parquet_errors, value_errors
 from tarkit.tables.reader import TableRow
@@ -315,7 +315,7 @@ class ViewFile:
 
     Raises:
         MissingLibrary: pyarrow is not installed.
-        TarkitError: it is no Parquet file.
+        TarkitError: it is no Parquet file, or another one than that of which `location` names rows.
         Usage: it has not the columns of a view; NotView if it has none of their places.
     """
 
@@ -336,14 +336,20 @@ class ViewFile:
             self._file = parquet.ParquetFile(SourceFile(source), metadata=table.metadata, read_dictionary=[SHARD])
         metadata = self._file.metadata
         self.count: int = metadata.num_rows
-        rows: tuple[int, int] = location.rows or (0, self.count)
-        self.first, self._stop = rows
+        self.first, self._stop, version = location.rows or RowsOfView(0, self.count, self.version)
+        if version != self.version:
+            raise Unsupported(f"{self.name}: the view has changed since its rows were counted", "run it again")
         sizes = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
         self._starts = list(accumulate(sizes, initial=0))
         self.values: tuple[str, ...] = tuple(name for name in schema.names if name not in PLACES)
         self.schema = schema
         self._stored = StoredColumns(self._file)
         self._shards: list[str] | None = None
+
+    @property
+    def version(self) -> tuple[object, ...]:
+        """The size and the version of the file."""
+        return self.source.size, self.source.version
 
     def store_in(self, tmpdir: str | None) -> None:
         """Set the directory of temporary files for values."""

@@ -33,7 +33,7 @@ from tarkit.streams.codecs.registry import DECODED, LZMA, ZIP
 from tarkit.streams.command import CommandReader
 from tarkit.streams.fileobjects import reader_of
 from tarkit.streams.files import Descriptor, File, allow_files
-from tarkit.streams.location import Location, is_view, numbered_keys, refuse_views
+from tarkit.streams.location import Location, is_view, numbered_keys, refuse_view
 from tarkit.streams.mds_index import SummedReader
 from tarkit.streams.ranges import CopiedStream, HeldRange, spooled
 from tarkit.streams.readers import DescriptorReader, FileReader, Prepended
@@ -89,7 +89,7 @@ def open_source(
         Usage: stdin is a terminal, or the scheme of the URL is unknown.
     """
     if not table:
-        refuse_views((location,), "this")
+        refuse_view(location)
     fd, path, version = 0, location.text if location.kind == "path" else None, None
     if location.kind == "socket":
         return _open_socket(location, ahead, tmpdir)

@@ -87,6 +87,17 @@ class TableWords(NamedTuple):
     key: str | None
 
 
+class RowsOfView(NamedTuple):
+    """Rows of a view: the first one, and the one behind the last.
+
+    `version` is the size and the version of the file whose rows were counted: of another one these are other rows.
+    """
+
+    start: int
+    stop: int
+    version: tuple[object, ...]
+
+
 class Location(NamedTuple):
     """An input or an output.
 
@@ -101,7 +112,7 @@ class Location(NamedTuple):
     options: StoreOptions | None = None  # of a URL; None for those of the process
     format: str | None = None  # tar, or a format of messages; None for what the name and the first bytes say
     table: TableWords | None = None  # how the rows of a Parquet table are samples
-    rows: tuple[int, int] | None = None  # of a view, the rows that are read: the first, and the one behind the last
+    rows: RowsOfView | None = None  # of a view, those that are read; None for all
     sums: FileSums | None = None  # of its file, which are compared
 
 
@@ -231,12 +242,11 @@ def numbered_keys(location: Location) -> str:
     return f"{stem}/{{index:09d}}"
 
 
-def refuse_views(locations: Iterable[Location], what: str) -> None:
-    """Raise Unsupported if an input is a view, where `what` reads archives alone."""
-    for location in locations:
-        if is_view(location):
-            hint = f"tarkit cat {location.name} -o NAME.tar makes an archive of it"
-            raise Unsupported(f"{location.name}: a view, and {what} reads archives", hint)
+def refuse_view(location: Location) -> None:
+    """Raise Unsupported if an input is a view, where archives alone are read."""
+    if is_view(location):
+        hint = f"tarkit cat {location.name} -o NAME.tar makes an archive of it"
+        raise Unsupported(f"{location.name}: a view, and this reads archives", hint)
 
 
 def natural_key(text: str) -> tuple[list[str | int], str]:

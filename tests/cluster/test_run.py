@@ -6,6 +6,8 @@ import os
 import random
 import warnings
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +23,7 @@ from tarkit.cluster.scatter import scatter_group
 from tarkit.cluster.write import write_samples
 from tarkit.errors import Problem, TarkitError, Usage
 from tarkit.parallel import in_order
+from tarkit.pipeline import view_index
 from tarkit.pipeline.run import Run
 from tarkit.problems import Policy
 from tarkit.shards.limits import Limits
@@ -228,6 +231,7 @@ BEFORE: list[Callable[[Dataset], Dataset]] = [
     lambda data: data.where("cls > 0"),
     lambda data: data.where("cls > 9"),  # none
 ]
+READ = [["in-*.tar"], ["in-*.tar"], *([["v.parquet"], ["v.parquet", "in-0.tar"]] if find_spec("pyarrow") else [])]
 AFTER: list[Callable[[Dataset], Dataset]] = [
     lambda data: data,
     lambda data: data.drop("jpg"),
@@ -247,6 +251,7 @@ AFTER: list[Callable[[Dataset], Dataset]] = [
     every=st.sampled_from([None, 2]),
     before=st.sampled_from(BEFORE),
     after=st.sampled_from(AFTER),
+    read=st.sampled_from(READ),
 )
 def test_any_archives(
     tmp_path_factory: pytest.TempPathFactory,
@@ -257,6 +262,7 @@ def test_any_archives(
     every: int | None,
     before: Callable[[Dataset], Dataset],
     after: Callable[[Dataset], Dataset],
+    read: list[str],
 ) -> None:
     os.chdir(tmp_path_factory.mktemp("any"))
     draw = random.Random(seed)
@@ -267,18 +273,22 @@ def test_any_archives(
         draw.shuffle(names)
         values = {each: draw.choice([b"1", b"-20", b"3.5", b"{}", b"x" * draw.randint(0, 2000)]) for each in names}
         Path(f"in-{number}.tar").write_bytes(tar(values))
+    if "v.parquet" in read:
+        _make_view(draw)
     allowed: list[dict[str, list[str]]] = [{}, {"allow": ["missing-field"]}, {"skip": ["missing-field"]}]
     allowed += [{"allow": ["joined-sample", "missing-field"]}, {"allow": ["scattered-sample", "repeated-key"]}]
     policy = draw.choice([*allowed, {"skip": ["scattered-sample", "missing-field"]}])
 
     def dataset() -> Dataset:
-        data = tarkit.open("in-*.tar", **policy, shard_slice=slice(0, None, every), on_problem=lambda line: None)  # type: ignore[arg-type]
+        data = tarkit.open(read, **policy, shard_slice=slice(0, None, every), on_problem=lambda line: None)  # type: ignore[arg-type]
         return after(ORDERS[name](before(data)))
 
     errors: list[TarkitError | None] = []
     for output, write in (("a", _here), ("b", _there)):
         try:
-            write(dataset(), output, limits, division)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(view_index, "LEAST", 3)
+                write(dataset(), output, limits, division)
             errors.append(None)
         except TarkitError as error:
             errors.append(error)
@@ -289,6 +299,19 @@ def test_any_archives(
         assert contents("a*.tar") == contents("b*.tar")
     else:
         assert not [*Path().glob("b*.tar")]
+
+
+def _make_view(draw: random.Random) -> None:
+    """Make a view: some samples of the archives, in any order, one perhaps twice, with a column `cls` or without."""
+    tarkit.open("in-*.tar", allow="all", on_problem=lambda line: None).shuffle(draw.randint(0, 9)).write("v.parquet")
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    rows = parquet.read_table("v.parquet").to_pylist()
+    rows = draw.sample(rows, draw.randint(len(rows) // 2, len(rows)))
+    for row in rows if draw.random() < 0.5 else ():
+        row["cls"] = draw.choice(["1", "-3", None])
+    rows += rows[:1] * draw.randint(0, 1)
+    if rows:
+        parquet.write_table(arrow.Table.from_pylist(rows), "v.parquet", row_group_size=draw.choice([2, 100]))
 
 
 def _here(data: Dataset, name: str, limits: Limits | None, division: TaskDivision) -> None:
@@ -458,9 +481,26 @@ def test_an_input_that_changes_between_passes(here: Path) -> None:
     def change(spill: Path) -> None:
         Path("in-01.tar").write_bytes(tar({"new.cls": b"1"}))
 
+    def longer(spill: Path) -> None:
+        tarkit.open("in-*.tar").write("v.parquet")
+
     with pytest.raises(TarkitError, match="an input has changed"):
         write_by_tasks(tarkit.open("in-*.tar").shuffle(4), "b.tar", tasks=Between(scatter_group, change))
+    pytest.importorskip("pyarrow")
+    for function in (scan_inputs, scatter_group):
+        tarkit.open("in-00.tar").write("v.parquet")
+        with pytest.raises(TarkitError, match=r"v.parquet: the view has changed since its rows were counted"):
+            write_by_tasks(tarkit.open("v.parquet").shuffle(4), "b.tar", tasks=Between(function, longer))
     assert not Path("b.tar").exists()
+
+
+def test_parts_of_a_sample_in_two_inputs_of_which_one_is_dropped(here: Path) -> None:
+    Path("a.tar").write_bytes(tar({"1.jpg": b"1"}))
+    Path("b.tar").write_bytes(tar({"1.cls": b"1", "5.cls": b"2"}))
+    data = tarkit.open(["a.tar", "b.tar"]).sort().require("cls", on_missing="skip")
+    for write in (data.write, lambda name: write_by_tasks(data, name, division=TaskDivision(1, 1))):
+        with pytest.raises(Problem, match=r"b.tar: at 0: the key '1' was in an earlier input \[joined-sample\]"):
+            write("out.tar")
 
 
 def test_an_error_in_the_middle_leaves_nothing(here: Path) -> None:
