@@ -1,4 +1,4 @@
-"""The encodings of maps: CBOR, MessagePack, and TFRecord in a module of its own."""
+"""The encodings of maps: CBOR and MessagePack; TFRecord and MDS are in modules of their own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any, cast
 
 from tarkit.errors import load_library
-from tarkit.messages.maps import LARGEST, LONGEST, Encoding, IncompleteMap, MalformedMap
+from tarkit.messages.maps import LARGEST, LONGEST, Encoding, IncompleteMap, MalformedMap, Unpack
 from tarkit.streams.codecs import MESSAGES
 from tarkit.streams.copy import CHUNK
 
@@ -18,13 +18,18 @@ def load_encoding(form: str, purpose: str, extra: str | None = None) -> Encoding
         from tarkit.messages.tfrecord import load_tfrecord
 
         return load_tfrecord(purpose)
+    if form == "cbors":
+        return Encoding(load_library("cbor2", purpose, library, extra or "cbor").dumps, _unpack_cbor)
+    return Encoding(load_library("msgpack", purpose, library, extra or form).packb, _unpack_msgpack)
+
+
+def load_unpack(form: str, purpose: str) -> Unpack:
+    """Return the function that reads a format, also one whose files are written as a whole. Raises MissingLibrary."""
     if form == "mds":
         from tarkit.messages.mds import load_mds
 
         return load_mds(purpose)
-    if form == "cbors":
-        return Encoding(load_library("cbor2", purpose, library, extra or "cbor").dumps, _unpack_cbor)
-    return Encoding(load_library("msgpack", purpose, library, extra or form).packb, _unpack_msgpack)
+    return load_encoding(form, purpose).unpack
 
 
 def _too_large() -> MalformedMap:

@@ -115,17 +115,23 @@ def text_or_bytes(raw: bytes) -> str | bytes:
         return raw
 
 
+Unpack = Callable[[Callable[[int], bytes]], Iterator[object]]
+"""A function that yields the items of a sequence, which is read by a function of a number of bytes.
+
+It raises IncompleteMap, MalformedMap, and the exceptions of that function.
+"""
+
+
 class Encoding(NamedTuple):
     """The functions of one encoding.
 
     Attributes:
         pack: returns the bytes of a map.
-        unpack: yields the items of a sequence, which is read by a function of a number of bytes. Raises IncompleteMap,
-            MalformedMap, and the exceptions of that function.
+        unpack: yields the items of a sequence.
     """
 
     pack: Callable[[dict[Any, Any]], bytes]
-    unpack: Callable[[Callable[[int], bytes]], Iterator[object]]
+    unpack: Unpack
 
 
 class IncompleteMap(Exception):

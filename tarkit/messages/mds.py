@@ -11,6 +11,7 @@ Written, contents are as they are, under the encoding that gives readers the val
 from __future__ import annotations
 
 import json
+import re
 import struct
 import sys
 from array import array
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 
 from tarkit.errors import load_library, show
 from tarkit.media.coding_pictures import picture_of_pixels
-from tarkit.messages.maps import LARGEST, Encoding, IncompleteMap, MalformedMap, read_exactly
+from tarkit.messages.maps import LARGEST, IncompleteMap, MalformedMap, Unpack, read_exactly
 from tarkit.tables.map_fields import NoContent
 from tarkit.tables.rows import NumberList
 
@@ -30,6 +31,7 @@ _DTYPES = {
     8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32", 34: "float32",
     64: "uint64", 65: "int64", 66: "float64",
 }  # fmt: skip
+_SHAPE = re.compile("(?:[0-9]{1,9}(?:,[0-9]{1,9})*)?")
 
 
 class ShardHead(NamedTuple):
@@ -39,13 +41,9 @@ class ShardHead(NamedTuple):
     config: dict[str, Any]
 
 
-def load_mds(purpose: str) -> Encoding:
-    """Return the functions of the format; `MdsSink` writes it. Libraries are for some columns alone."""
-
-    def no_map(item: object) -> bytes:
-        raise AssertionError("a shard is written as a whole")
-
-    return Encoding(no_map, lambda read: _maps(read, purpose))
+def load_mds(purpose: str) -> Unpack:
+    """Return the function that reads the format; `MdsSink` writes it. Libraries are for some columns alone."""
+    return lambda read: _maps(read, purpose)
 
 
 def read_head(read: Callable[[int], bytes]) -> ShardHead:
@@ -59,13 +57,19 @@ def read_head(read: Callable[[int], bytes]) -> ShardHead:
         raise MalformedMap("the positions of samples at the start are damaged, or this is no shard of MDS", position=4)
     try:
         config = json.loads(_bytes(read, offsets[0] - start))
-        lengths = {len(config[name]) for name in ("column_names", "column_encodings", "column_sizes")}
-        good = config["version"] == 2 and config["format"] == "mds" and len(lengths) == 1
+        columns = list(zip(*(config[f"column_{part}"] for part in ("names", "encodings", "sizes")), strict=True))
+        good = config["version"] == 2 and config["format"] == "mds" and all(map(_is_column, columns))
     except (ValueError, KeyError, TypeError):
         good = False
     if not good:
         raise MalformedMap("the description of the columns is damaged, or this is no shard of MDS", position=start)
     return ShardHead(offsets, config)
+
+
+def _is_column(column: tuple[object, ...]) -> bool:
+    """Return whether a column has a name and an encoding, and a number of bytes or none."""
+    name, encoding, size = column
+    return isinstance(name, str) and isinstance(encoding, str) and (size is None or (type(size) is int and size >= 0))
 
 
 def _bytes(read: Callable[[int], bytes], size: int, position: int = 0) -> bytes:
@@ -116,9 +120,9 @@ def _decoder(encoding: str, name: str, purpose: str) -> Callable[[bytes], Any]:
         return lambda data: struct.unpack(_FLOATS[encoding], data)[0]
     if encoding == "pil":
         return _picture
-    if kind == "ndarray":
+    dtype, _, shape = more.partition(":")
+    if kind == "ndarray" and dtype in ("", *_DTYPES.values()) and _SHAPE.fullmatch(shape):
         numpy = load_library("numpy", purpose, "numpy", "numpy")
-        dtype, _, shape = more.partition(":")
         return lambda data: _array(numpy, data, dtype, [int(size) for size in shape.split(",") if size])
     why = "is a pickle, which may run code" if encoding == "pkl" else f"has the encoding {encoding}"
     unreadable = NoContent(f"the column {show(name)} {why}, and cannot be read")

@@ -7,11 +7,12 @@ import re
 import struct
 import sys
 from array import array
+from itertools import accumulate
 
 from tarkit.errors import Unsupported, show, spell
 from tarkit.media.coding import Coder, is_compressed
 from tarkit.messages.maps import KEY, Split
-from tarkit.messages.writer import MessageSink
+from tarkit.messages.writer import MapSink
 from tarkit.sizes import plural
 from tarkit.streams.copy import CHUNK
 from tarkit.streams.sink import Sink
@@ -22,7 +23,7 @@ _INTEGER = re.compile(rb"\s*[-+]?[0-9]+\s*")
 _CODER = Coder()
 
 
-class MdsSink(MessageSink):
+class MdsSink(MapSink):
     """A sink that takes a tar archive and writes a shard. Its samples are in temporary space until it is closed.
 
     Args:
@@ -31,7 +32,7 @@ class MdsSink(MessageSink):
         directory: that of temporary files.
 
     Raises:
-        Unsupported: as `MessageSink`; a sample that has not the fields of the first one, content that is no value of
+        Unsupported: as `MapSink`; a sample that has not the fields of the first one, content that is no value of
             the encoding of its column, or a shard of more than 4 GiB.
     """
 
@@ -40,7 +41,8 @@ class MdsSink(MessageSink):
         self._directory = directory
         self._file: TemporaryFile | None = None
         self._sizes = array("I")
-        self._columns: dict[str, str] = {}  # and their encodings
+        self._total = 0  # bytes of the samples
+        self._set_columns({KEY: "str"})
         self._held: list[bytes] = []
         self._holding = 0
 
@@ -48,8 +50,8 @@ class MdsSink(MessageSink):
         if self._key is None:
             return
         names = {name if isinstance(name, str) else show(name): name for name in self._map}
-        if not self._columns:
-            self._columns = {name: _encoding(name) for name in names}
+        if not self._sizes:
+            self._set_columns({name: _encoding(name) for name in names})
         elif names.keys() != self._columns.keys():
             others = ", ".join(sorted(names.keys() ^ self._columns.keys()))
             message = f"{self.name}: {show(self._key)} has not the fields of the first sample: {others}"
@@ -58,11 +60,30 @@ class MdsSink(MessageSink):
         contents = [self._checked(name, encoding, names[name]) for name, encoding in self._columns.items()]
         data = b"".join([struct.pack(f"<{len(contents)}I", *map(len, contents)), *contents])
         self._sizes.append(len(data))
+        self._total += len(data)
+        if self._start + self._total > MOST:
+            message = f"{self.name}: a shard of MDS has 4 GiB at most: {plural(len(self._sizes), 'sample')} have more"
+            raise Unsupported(message, f"{spell('size', '64M')} closes shards before")
         self._held.append(data)
         self._holding += len(data)
         if self._holding > CHUNK:
             self._spill()
         self._key = None
+
+    def _set_columns(self, columns: dict[str, str]) -> None:
+        """Set the columns and their encodings."""
+        self._columns = columns
+        self.config = {
+            "version": 2, "format": "mds", "compression": None, "hashes": [], "size_limit": None,
+            "column_names": list(columns), "column_encodings": list(columns.values()),
+            "column_sizes": [None] * len(columns),
+        }  # fmt: skip
+        self._description = json.dumps(self.config, sort_keys=True).encode()
+
+    @property
+    def _start(self) -> int:
+        """The position of the first sample."""
+        return 4 + 4 * (len(self._sizes) + 1) + len(self._description)
 
     def _checked(self, column: str, encoding: str, name: str | bytes) -> bytes:
         """Return the content of a column. Raises Unsupported if readers could not decode it."""
@@ -88,26 +109,11 @@ class MdsSink(MessageSink):
     def finish(self) -> None:
         """Write the shard."""
         self._end_sample()
-        columns = self._columns or {KEY: "str"}
-        settings = {
-            "version": 2, "format": "mds", "compression": None, "hashes": [], "size_limit": None,
-            "column_names": list(columns), "column_encodings": list(columns.values()),
-            "column_sizes": [None] * len(columns),
-        }  # fmt: skip
-        config = json.dumps(settings, sort_keys=True).encode()
-        at = 4 + 4 * (len(self._sizes) + 1) + len(config)
-        if at + sum(self._sizes) > MOST:
-            message = f"{self.name}: a shard of MDS has 4 GiB at most: {plural(len(self._sizes), 'sample')} have more"
-            raise Unsupported(message, f"{spell('size', '64M')} closes shards before")
-        offsets = array("I", [at])
-        for size in self._sizes:
-            at += size
-            offsets.append(at)
+        offsets = array("I", accumulate(self._sizes, initial=self._start))
         if sys.byteorder == "big":
             offsets.byteswap()
-        self.target.writev([len(self._sizes).to_bytes(4, "little"), offsets.tobytes(), config])
-        written = at - sum(self._sizes)
-        spilled = at - self._holding - written
+        self.target.writev([len(self._sizes).to_bytes(4, "little"), offsets.tobytes(), self._description])
+        spilled = self._total - self._holding
         for start in range(0, spilled, CHUNK):
             assert self._file is not None
             self.target.write(self._file.read(start, min(start + CHUNK, spilled)))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem, show
-from tarkit.messages.encodings import load_encoding
+from tarkit.messages.encodings import load_unpack
 from tarkit.messages.maps import EncodeValue, IncompleteMap, MalformedMap, Split, map_to_entries
 from tarkit.streams.codecs import CUT, MESSAGES
 from tarkit.tables.map_fields import MapFields
@@ -95,7 +95,7 @@ class MessageReader(MapArchive):
         self.reader = reader
         self._title = MESSAGES[form].title
         self.whole = f" of {self._title}"
-        self._unpack = load_encoding(form, f"{name}: reading {self._title}").unpack
+        self._unpack = load_unpack(form, f"{name}: reading {self._title}")
 
     def close(self) -> None:
         super().close()

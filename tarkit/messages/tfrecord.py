@@ -50,14 +50,12 @@ def record(data: bytes, crc32c: Callable[[bytes], int]) -> bytes:
     return b"".join((length, mask(crc32c(length)), data, mask(crc32c(data))))
 
 
-def read_records(
-    read: Callable[[int], bytes], crc32c: Callable[[bytes], int], largest: int = LARGEST
-) -> Iterator[tuple[int, bytes]]:
+def read_records(read: Callable[[int], bytes], crc32c: Callable[[bytes], int]) -> Iterator[tuple[int, bytes]]:
     """Yield the records of a file, each with its position; a file that is compressed with zlib is decoded.
 
     Raises:
         IncompleteMap: the file ends inside a record.
-        MalformedMap: a checksum does not match, or a record is longer than `largest`.
+        MalformedMap: a checksum does not match, or a record is longer than LARGEST.
     """
     head, at = read_exactly(read, FRAME), 0
     if len(head) == FRAME and mask(crc32c(head[:8])) != head[8:] and _is_zlib(head):
@@ -69,8 +67,8 @@ def read_records(
         if mask(crc32c(head[:8])) != head[8:]:
             raise MalformedMap("the length of the record does not match its checksum", position=at)
         length = int.from_bytes(head[:8], "little")
-        if length > largest:
-            raise MalformedMap(f"the record is longer than {largest >> 30} GiB", position=at)
+        if length > LARGEST:
+            raise MalformedMap(f"the record is longer than {LARGEST >> 30} GiB", position=at)
         data, check = read_exactly(read, length), read_exactly(read, 4)
         if len(data) < length or len(check) < 4:
             raise IncompleteMap(at)

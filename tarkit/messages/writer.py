@@ -18,28 +18,25 @@ from tarkit.tar.entry_sink import GATHERED, EntrySink, kind_name
 from tarkit.tar.reader import Entry
 
 
-class MessageSink(EntrySink):
-    """A sink that takes a tar archive and writes a sequence of maps to `target`, one piece for each sample.
+class MapSink(EntrySink):
+    """A sink that takes a tar archive and collects the map of each sample; a subclass writes them.
 
     Args:
-        target: the sink of the sequence.
+        target: the sink of the output.
+        form: its format.
         split: finds key and field in the name of an entry.
-        gathered: bytes of samples that are held, to be written together.
 
     Raises:
         Unsupported: an entry that a map cannot hold: links and devices, a file that belongs to no sample, a name that
             is there twice or begins with two underscores; a sample larger than LARGEST.
-        MissingLibrary: the library of the format is not installed.
     """
 
     large = LARGEST
 
-    def __init__(self, target: Sink, form: str, split: Split, gathered: int = GATHERED) -> None:
+    def __init__(self, target: Sink, form: str, split: Split) -> None:
         super().__init__(target)
         self.format = MESSAGES[form].title
-        self._pack = load_encoding(form, f"{target.name}: writing {self.format}").pack
         self._split = split
-        self.gathered = gathered
         self._key: bytes | None = None  # of the sample that is being collected
         self._map: dict[Any, Any] = {}
         self._bytes = 0  # of its fields
@@ -71,6 +68,31 @@ class MessageSink(EntrySink):
     def begin(self, entry: Entry) -> None:
         raise self._too_large(entry.name)
 
+    def _end_sample(self) -> None:
+        """Take the map of the sample that is complete, if there is one."""
+        raise NotImplementedError
+
+    def _too_large(self, name: bytes) -> Unsupported:
+        return self.refused(name, f"the sample is larger than {LARGEST >> 30} GiB")
+
+
+class MessageSink(MapSink):
+    """A sink that takes a tar archive and writes a sequence of maps to `target`, one piece for each sample.
+
+    Args:
+        target, form, split: as for `MapSink`.
+        gathered: bytes of samples that are held, to be written together.
+
+    Raises:
+        Unsupported: as `MapSink`.
+        MissingLibrary: the library of the format is not installed.
+    """
+
+    def __init__(self, target: Sink, form: str, split: Split, gathered: int = GATHERED) -> None:
+        super().__init__(target, form, split)
+        self._pack = load_encoding(form, f"{target.name}: writing {self.format}").pack
+        self.gathered = gathered
+
     def finish(self) -> None:
         self._end_sample()
         self.flush()
@@ -79,6 +101,3 @@ class MessageSink(EntrySink):
         if self._key is not None:
             self.put(self._pack(self._map))
             self._key = None
-
-    def _too_large(self, name: bytes) -> Unsupported:
-        return self.refused(name, f"the sample is larger than {LARGEST >> 30} GiB")

@@ -24,6 +24,7 @@ from tarkit.errors import TarkitError, Unsupported, Usage, printable, show
 from tarkit.pipeline.origins import is_object
 from tarkit.samples.dataset import open_source
 from tarkit.samples.sample import ABSENT
+from tarkit.stores.names import stays_below
 from tarkit.stores.schemes import find_scheme, is_socket, public_name, scheme_of
 from tarkit.streams.location import PARQUET, Location, RowsOfView, is_view
 from tarkit.streams.source import WindowSource
@@ -235,19 +236,9 @@ def locate_archive(view: Location, shard: str) -> tuple[Location, bool]:
 
 
 def _is_below(url: str, base: str) -> bool:
-    """Return whether a URL begins with another one, and whether no step of it goes up, however it is decoded."""
-    from urllib.parse import unquote  # slow to import, and for views at URLs alone
-
+    """Return whether a URL begins with another one, and stays below it."""
     path = re.split("[?#]", url, maxsplit=1)[0]
-    if not path.startswith(base):
-        return False
-    rest, before = path.removeprefix(base), ""
-    while rest != before:
-        rest, before = unquote(rest), rest
-        steps = re.split(r"[/\\]", rest)
-        if steps[0] == "" or not {".", ".."}.isdisjoint(steps):
-            return False
-    return True
+    return path.startswith(base) and stays_below(path.removeprefix(base))
 
 
 def with_archives(locations: Sequence[Location]) -> list[Location]:

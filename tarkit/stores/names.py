@@ -33,6 +33,19 @@ def name_fault(name: str, whole: bool = True) -> str | None:
     return None
 
 
+def stays_below(name: str) -> bool:
+    """Return whether a name in a file of others is below their directory: no part goes up, however it is decoded."""
+    from urllib.parse import unquote  # slow to import
+
+    before = ""
+    while name != before:
+        name, before = unquote(name), name
+        parts = re.split(r"[/\\]", name)
+        if parts[0] == "" or not {".", ".."}.isdisjoint(parts):
+            return False
+    return True
+
+
 def unnamed_error(url: str, fault: str) -> Usage:
     """Return the error for a name that is refused, and why."""
     return Usage(f"{public_name(url)}: the library cannot name this object: {fault}", "give it another name")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem, TarkitError, Unsupported, show
 from tarkit.sizes import plural
+from tarkit.stores.names import stays_below
 
 NAME = "index.json"
 
@@ -53,7 +54,7 @@ def _file_of(directory: str, index: str, shard: dict[str, Any]) -> tuple[str, Fi
     """Return the file of a shard that is there, the one that is not compressed first."""
     for entry in filter(None, (shard["raw_data"], shard["zip_data"])):
         path = os.path.join(directory, entry["basename"])
-        if os.path.dirname(entry["basename"]).startswith(("..", "/")):
+        if not stays_below(entry["basename"]):
             raise ValueError(f"the file {entry['basename']} is outside")
         if not os.path.exists(path):
             continue

@@ -132,6 +132,7 @@ def at(data: bytes, place: int, new: bytes) -> bytes:
 
 
 NAME = "mds/shard.00001.mds: "
+ARRAY = b'"ndarray:bfloat16:2"         '
 
 
 @each_row(
@@ -141,6 +142,8 @@ NAME = "mds/shard.00001.mds: "
         (edit(lambda shard: shard["raw_data"].update(bytes=7)), "bytes, and mds/index.json says 7"),
         (edit(lambda shard: shard["raw_data"].update(hashes={"sha1": "0"})), f"{NAME}the sha1 of the file is"),
         (edit(lambda shard: shard["raw_data"].update(basename="../x")), "mds/index.json: damaged"),
+        (edit(lambda shard: shard["raw_data"].update(basename="x/../../x")), "mds/index.json: damaged"),
+        (edit(lambda shard: shard["raw_data"].update(basename="%2e%2e/x")), "mds/index.json: damaged"),
         (edit(lambda shard: shard.pop("zip_data")), "mds/index.json: damaged"),
         (lambda: Path("mds/index.json").write_text("{"), "mds/index.json: damaged, and there are shards of MDS"),
         (raw(lambda data: data[:-1]), f"{NAME}at 270: a shard of MDS ends inside sample 2 [truncated]"),
@@ -148,6 +151,14 @@ NAME = "mds/shard.00001.mds: "
         (raw(lambda data: data + b"x"), f"{NAME}at 292: sample 3 of a shard of MDS cannot be read: other bytes follow"),
         (raw(lambda data: at(data, 8, b"\xff")), "the positions of samples at the start are damaged"),
         (raw(lambda data: at(data, 20, b"\xff")), "the description of the columns is damaged"),
+        (raw(lambda data: data.replace(b'"str_int"', b"null     ")), "the description of the columns is damaged"),
+        (raw(lambda data: data.replace(b"null, null, null]", b'null, null, "4" ]')), "the columns is damaged"),
+        (raw(lambda data: data.replace(b"null, null, null]", b"null, null, -400]")), "the columns is damaged"),
+        (raw(lambda data: data.replace(b'"str_int"', b'"ndarray"')), "the sample is damaged"),
+        (
+            raw(lambda data: data.replace(b'"size_limit": null, ', b"").replace(b'"str_int"', ARRAY)),
+            "'cls' has the encoding ndarray:bfloat16:2, and cannot be read",
+        ),
         (
             raw(lambda data: at(data, 270, b"\xff")),
             f"{NAME}at 270: sample 2 of a shard of MDS cannot be read: the lengths",
@@ -206,3 +217,13 @@ def test_refused(run: Run, archive: Archive) -> None:
     shutil.copytree(DATA, "zip")
     Path("zip/index.json").write_text(Path("zip/index.json").read_text().replace('"zstd"', '"br"'))
     assert "tarkit does not decode br" in run("cat", "zip", "-o", "y.tar", exit=1).stderr
+
+
+def test_limit(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard ends with an error at the first sample with which it would be too large."""
+    monkeypatch.setattr("tarkit.messages.mds_writer.MOST", 5000)
+    name = archive(tar([(f"{number:03d}.bin", bytes(500)) for number in range(99)]))
+    Path("mds").mkdir()
+    with pytest.raises(TarkitError, match="a shard of MDS has 4 GiB at most: 10 samples have more"):
+        tarkit.open(name).split("mds/%d.mds")
+    assert not list(Path("mds").iterdir())
