@@ -13,6 +13,7 @@ from tarkit.media.container import container_format, open_container
 from tarkit.media.kinds import HEAD
 from tarkit.media.libraries import media_library
 from tarkit.media.limits import check_decoded
+from tarkit.media.whole_sound import check_end
 
 FORMS = ("numpy", "torch")
 _SEEKABLE = ("WAV", "WAVEX", "RF64", "W64", "FLAC", "AIFF", "AU", "CAF")  # frames of others depend on those before
@@ -77,6 +78,7 @@ class SoundDecoder:
 
     def _by_soundfile(self, data: bytes) -> tuple[Any, int]:
         with media_library("soundfile", "sound").SoundFile(io.BytesIO(data)) as file:
+            check_end(data, file.format)
             first, last = self._frames(file.samplerate, file.frames)
             begin = first if file.format in _SEEKABLE else 0
             check_decoded(4 * (last - begin) * file.channels, len(data))

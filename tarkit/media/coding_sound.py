@@ -12,6 +12,7 @@ from tarkit.errors import TarkitError
 from tarkit.media.coding_arrays import refuse_mask
 from tarkit.media.libraries import media_library
 from tarkit.media.limits import check_decoded
+from tarkit.media.whole_sound import check_end
 from tarkit.sizes import plural
 
 _FORMATS = {"wav": "WAV", "flac": "FLAC", "mp3": "MP3"}
@@ -28,9 +29,13 @@ def _libraries(encode: bool) -> tuple[Any, Any]:
 
 
 def decode(data: bytes) -> tuple[Any, int]:
-    """Return an array of float32, frames x channels, with values from -1 to 1, and the number of frames a second."""
+    """Return an array of float32, frames x channels, with values from -1 to 1, and the number of frames a second.
+
+    Raises TarkitError for a sound that is cut off.
+    """
     _, soundfile = _libraries(encode=False)
     with soundfile.SoundFile(io.BytesIO(data)) as sound:
+        check_end(data, sound.format)
         check_decoded(4 * sound.frames * sound.channels, len(data))
         return sound.read(dtype="float32", always_2d=True), int(sound.samplerate)
 

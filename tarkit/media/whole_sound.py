@@ -1,7 +1,8 @@
 """Is a sound whole? libsndfile decodes it, but takes what there is of a cut one: its container must reach to its end.
 
-Formats: RIFF WAVE (sizes of chunks); FLAC (libsndfile checks its checksums); Ogg (RFC 3533: pages, their checksums, the
-last one); MPEG audio, layer III (`duration`: frames up to the end, and their number in the header of Xing or LAME).
+Formats: RIFF WAVE (sizes of chunks); AIFF (EA IFF 85: the size of its form); FLAC (libsndfile checks its checksums);
+Ogg (RFC 3533: pages, their checksums, the last one); MPEG audio, layer III (`duration`: frames up to the end, and their
+number in the header of Xing or LAME).
 """
 
 from __future__ import annotations
@@ -44,8 +45,21 @@ def check(data: bytes) -> None:
         raise
     if decoded != frames and 0 < frames < _UNKNOWN and format not in _ESTIMATED:
         raise TarkitError(f"{decoded} of {plural(frames, 'frame')} can be decoded")
-    if format == "WAV" and data.startswith(b"RIFF"):
+    check_end(data, format)
+
+
+def check_end(data: bytes, format: str) -> None:
+    """Raise TarkitError if the container of a sound says that something is missing; nothing is decoded.
+
+    Args:
+        data: the sound.
+        format: the name of libsndfile for its format.
+    """
+    if data.startswith(b"RIFF") and format in ("WAV", "WAVEX"):
         _check_wav(data)
+    elif format == "AIFF":
+        if (missing := 8 + int.from_bytes(data[4:8]) - len(data)) > 0:
+            raise TarkitError(f"{plural(missing, 'byte is', 'bytes are')} missing at the end")
     elif format == "OGG":
         _check_ogg(data)
     elif format in _ESTIMATED:

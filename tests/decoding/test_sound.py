@@ -69,6 +69,17 @@ def test_parts_of_sounds(kind: str, codec: str) -> None:
         assert abs(part - expected).max(initial=0) < 1e-6
 
 
+@each_row("kind", ["wav", "wavex", "aiff", "flac", "ogg", "mp3"])
+def test_sounds_cut_off(kind: str) -> None:
+    """What ends in the middle is an error, for each part behind the cut and for the whole."""
+    data = tone(kind, "")
+    for rule in (True, {"wav": tarkit.sound()}, {"wav": tarkit.sound(start=2, stop=3)}):
+        decoder = parse_decode(rule)
+        assert len(decoder.decode("wav", data)[0])
+        with pytest.raises(TarkitError, match="field 'wav'"):
+            decoder.decode("wav", data[: len(data) // 2])
+
+
 @pytest.mark.torch
 def test_sound_as_tensors() -> None:
     """Tensors are channels x frames."""
