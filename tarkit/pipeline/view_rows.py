@@ -339,8 +339,8 @@ class ViewFile:
 
     @property
     def version(self) -> tuple[object, ...]:
-        """The size and the version of the file."""
-        return self.source.size, self.source.version
+        """The size and the version of the file, or of the object, which a cache has on some machines alone."""
+        return self.source.size, self.source.object_version or self.source.version
 
     def store_in(self, tmpdir: str | None) -> None:
         """Set the directory of temporary files for values."""

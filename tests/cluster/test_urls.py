@@ -51,7 +51,9 @@ def test_a_shuffle_in_a_bucket(server: S3Server, cluster: Cluster, here: Path) -
     pytest.importorskip("pyarrow", reason="views are Parquet files")
     tarkit("cat", "in-*.tar", "-o", "all.tar.parquet")
     bucket.put("all.tar.parquet", Path("all.tar.parquet").read_bytes())
-    tarkit_run("sort", "s3://bucket/all.tar.parquet", "-o", "s3://bucket/all.tar.gz", *how, env=env)
+    cached = {**env, "WDS_CACHE": os.fspath(here / "cache")}  # workers have no cache
+    tarkit_run("sort", "s3://bucket/all.tar.parquet", "-o", "s3://bucket/all.tar.gz", *how, env=cached)
+    assert os.listdir("cache")
     expected = {path.name: path.read_bytes() for path in Path().glob("*.tar*")}
     assert {name: bucket.get(name) for name in bucket.names()} == expected
     ran = tarkit_run(*words, *how, env=env, exit=1)
