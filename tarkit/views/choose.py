@@ -30,12 +30,13 @@ class _Item(TarSample):
 
 def choose_rows(select: Select, batches: Iterator[SampleBatch], policy: Policy) -> Iterator[SampleBatch]:
     """Return the samples that `select` chooses: rows together, by their keys and columns, others one by one."""
+    if select.where is None:
+        return _by_key(select, batches, policy)
     first = Select(match=select.match, keys=select.keys, exclude_keys=select.exclude_keys)
     last = replace(select, match=None, keys=None, exclude_keys=None, where=None)
     if not first.all:
         batches = _by_key(first, batches, policy)
-    if select.where is not None:
-        batches = _by_columns(select.where, batches, policy)
+    batches = _by_columns(select.where, batches, policy)
     return batches if last.all else _by_key(last, batches, policy)
 
 
@@ -69,33 +70,49 @@ def _by_columns(where: Where, batches: Iterator[SampleBatch], policy: Policy) ->
     """Yield the samples that an expression selects, whose names are columns of all views."""
     for batch in batches:
         if isinstance(batch, RowBatch):
-            yield from _apart(batch, _flags(where, batch, policy))
+            yield from _chosen(where, batch, policy)
         else:
             yield from (sample for sample in batch if sample.key is not None and where(sample, policy))
 
 
-def _flags(where: Where, batch: RowBatch, policy: Policy) -> Any:
-    """Return which rows are selected, as an array of Arrow: by columns, but where one of these is null by the archive.
+def _chosen(where: Where, batch: RowBatch, policy: Policy) -> Iterator[SampleBatch]:
+    """Yield the rows that are selected: by columns, but where one of these is null by the archive.
 
-    `Where` evaluates what the columns have for all rows at once, or else for one after the other, as its problems are.
+    Rows of which one may be a problem are halved down to that row, and an archive is read in the turn of its row: what
+    comes behind the rows that are taken is no problem.
     """
     columns = {name: batch.column(name) for name in where.names}
     incomplete = [column for column in columns.values() if column.null_count]
-    if not incomplete:
-        flags = _together(where, columns, batch.count)
-        return mask_of([where(sample, policy) for sample in batch.samples()]) if flags is None else flags
+    valid = None
+    if incomplete:
+        compute = load_compute()
+        valid = reduce(compute.and_, (column.is_valid() for column in incomplete))
+        columns = {name: each.filter(valid) for name, each in columns.items()}
+    flags = _together(where, columns, batch.count if valid is None else valid.true_count)
+    if flags is None and batch.count > 1:
+        half = batch.count // 2
+        yield from _chosen(where, batch.part(0, half), policy)
+        yield from _chosen(where, batch.part(half, batch.count), policy)
+    elif flags is None:
+        if where(next(batch.samples()), policy):
+            yield batch
+    elif valid is None:
+        yield from _apart(batch, flags)
+    else:
+        yield from _in_turn(where, batch, valid, flags, policy)
+
+
+def _in_turn(where: Where, batch: RowBatch, valid: Any, flags: Any, policy: Policy) -> Iterator[SampleBatch]:
+    """Yield the rows that are selected, of which those that are not valid are read; `flags` has those of the others."""
+    begin = seen = 0
     compute = load_compute()
-    valid = reduce(compute.and_, (column.is_valid() for column in incomplete))
-    together = _together(where, {name: each.filter(valid) for name, each in columns.items()}, valid.true_count)
-    known = None if together is None else iter(together.to_pylist())
-    result = []
-    for number, (sample, has_all) in enumerate(zip(batch.samples(), valid.to_pylist(), strict=True)):
-        if has_all:
-            result.append(where(sample, policy) if known is None else next(known))
-        else:
-            read = batch.sample(number)
-            result.append(read is not None and where(read, policy))
-    return mask_of(result)
+    for number in (*compute.indices_nonzero(compute.invert(valid)).to_pylist(), batch.count):
+        if number > begin:
+            yield from _apart(batch.part(begin, number), flags.slice(seen, number - begin))
+        seen += number - begin
+        begin = number + 1
+        if number < batch.count and (sample := batch.sample(number)) is not None and where(sample, policy):
+            yield batch.part(number, begin)
 
 
 def _together(where: Where, columns: Mapping[str, Any], count: int) -> Any | None:
