@@ -8,6 +8,7 @@ import struct
 import sys
 from array import array
 from itertools import accumulate
+from typing import Any
 
 from tarkit.errors import Unsupported, show, spell
 from tarkit.media.coding import Coder, is_compressed
@@ -15,6 +16,7 @@ from tarkit.messages.maps import KEY, Split
 from tarkit.messages.writer import MapSink
 from tarkit.sizes import plural
 from tarkit.streams.copy import CHUNK
+from tarkit.streams.mds_index import entry_of
 from tarkit.streams.sink import Sink
 from tarkit.streams.tempfile import TemporaryFile
 
@@ -73,12 +75,15 @@ class MdsSink(MapSink):
     def _set_columns(self, columns: dict[str, str]) -> None:
         """Set the columns and their encodings."""
         self._columns = columns
-        self.config = {
+        self._config = {
             "version": 2, "format": "mds", "compression": None, "hashes": [], "size_limit": None,
             "column_names": list(columns), "column_encodings": list(columns.values()),
             "column_sizes": [None] * len(columns),
         }  # fmt: skip
-        self._description = json.dumps(self.config, sort_keys=True).encode()
+        self._description = json.dumps(self._config, sort_keys=True).encode()
+
+    def index_entry(self, name: str) -> dict[str, Any]:
+        return entry_of(self._config, name, len(self._sizes), self._start + self._total)
 
     @property
     def _start(self) -> int:

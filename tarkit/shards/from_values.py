@@ -303,4 +303,4 @@ class ShardWriter(_SampleWriter):
 
     def _complete(self) -> None:
         self._writer.close(self.samples)
-        self._shards.write_indexes(self._writer.done)
+        self._shards.write_index(self._writer)

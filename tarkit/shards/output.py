@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
 from itertools import count as counting
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.pipeline.archive import check_keys
@@ -20,7 +20,7 @@ from tarkit.pipeline.stages import neighbours, without_strays
 from tarkit.pipeline.template import refuse_existing
 from tarkit.problems import usual_hint
 from tarkit.samples.sample import SampleBatch, singly
-from tarkit.shards.mds import index_path, write_indexes
+from tarkit.shards.mds import base_name, index_path, read_entries, read_entry, write_index
 from tarkit.shards.series import ShardsPlan
 from tarkit.shards.writer import Shard, ShardsWriter
 from tarkit.sizes import plural
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tarkit.pipeline.output import Output
     from tarkit.pipeline.run import Run
     from tarkit.pipeline.steps import Flow
+    from tarkit.pipeline.template import ShardTemplate
     from tarkit.pipeline.view_writer import ViewWriter
     from tarkit.shards.limits import Even, Remainder
     from tarkit.shards.series import SeriesSpec
@@ -44,7 +45,9 @@ class ShardsOutput(ShardsPlan):
     Attributes:
         series: the series: one, or one for each part or category.
         view: the view that gets the samples in place of shards, with the names of these in a column; else None.
-        existing: of each series, the existing shards, by number.
+        index: the index of MDS beside the shards; None for another format.
+        listed: the entries of the index to which `append` adds, by the names of the shards.
+        existing: of each series, the existing shards, and those that such an index names, by number.
         starts: of each series, the number of its first shard.
         place: where a shard is, whatever the present directory becomes.
 
@@ -55,38 +58,60 @@ class ShardsOutput(ShardsPlan):
     indexed = True
     series: Sequence[SeriesSpec] = ()
     view: Output | None = None
+    index: str | None = field(init=False, default=None)
+    listed: dict[str, dict[str, Any]] = field(init=False, default_factory=dict)
     existing: list[list[tuple[int, str]]] = field(init=False)
     starts: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._refuse_index()
+        self._set_index()
         if any(spec.template.text.lower().endswith(".parquet") for spec in self.series):
             raise Usage("shards are archives, and a view is one file", f"{spell('template')} NAME.view.parquet")
         self.place = anchored()
-        self.existing = [
-            [] if self.view else spec.template.existing(self.output.location.options) for spec in self.series
-        ]
+        self.existing = [[] if self.view else self._existing(spec.template) for spec in self.series]
         self.starts = [self._first(shards) for shards in self.existing]
         for spec, start in zip(self.series, self.starts, strict=True):
             if spec.template.count != 0:
                 spec.template.name(start)  # raises if there is no such name
 
-    def _refuse_index(self) -> None:
-        """Raise Usage for an index of MDS that would be replaced, unless `append` or `force` says so."""
+    def _set_index(self) -> None:
+        """Set the index of MDS. Raises Usage if it would be replaced, unless `append` or `force` says so."""
         names = [spec.template.text for spec in self.series]
         indexes = [index_path(name) for name in names if self.output.form_of(name) == "mds"]
         if len(indexes) > 1:
             raise Usage("MDS has an index for a directory, and these are several series", "write .tar, and split each")
-        for index in indexes if not (self.options.append or self.options.force) else ():
-            if is_there(index, self.output.location.options):
-                raise Usage(f"{index} is there already", f"{spell('force')} replaces it, {spell('append')} adds to it")
+        if not indexes or self.view is not None:
+            return
+        self.index, storage = indexes[0], self.output.location.options
+        if self.options.append:
+            self.listed = read_entries(self.index, storage)
+        elif not self.options.force and is_there(self.index, storage):
+            message = f"{self.index} is there already"
+            raise Usage(message, f"{spell('force')} replaces it, {spell('append')} adds to it")
 
-    def write_indexes(self, shards: Sequence[Shard]) -> None:
-        """Write the index of MDS for the shards of each directory, and for those that `append` keeps."""
-        kept = [path for existing in self.existing for _, path in existing] if self.options.append else []
-        names = [self.place(name) for name in (*kept, *(shard.name for shard in shards))]
-        if self.view is None and names and self.output.form_of(names[0]) == "mds":
-            write_indexes(names, self.output.location.options)
+    def _existing(self, template: ShardTemplate) -> list[tuple[int, str]]:
+        existing = set(template.existing(self.output.location.options))
+        for path in (template.directory + name for name in self.listed):
+            if (number := template.matches(path)) is not None:
+                existing.add((number, path))
+        return sorted(existing)
+
+    def _kept(self) -> list[str]:
+        """Return the existing shards before the first one of each series, which stay."""
+        numbered = zip(self.starts, self.existing, strict=True)
+        return [path for start, existing in numbered for number, path in existing if number < start]
+
+    def write_index(self, writer: ShardsWriter) -> None:
+        """Write the index of MDS, if there are shards: those that stay, and those of a writer that is closed."""
+        if self.index is None:
+            return
+        storage, entries = self.output.location.options, dict(self.listed)
+        for path in self._kept():
+            if base_name(path) not in entries:
+                entries[base_name(path)] = read_entry(self.place(path), storage)
+        entries |= {base_name(shard.name): writer.entries[base_name(shard.name)] for shard in writer.done}
+        if entries:
+            write_index(self.place(self.index), entries.values(), storage)
 
     def _first(self, existing: list[tuple[int, str]]) -> int:
         if existing and self.options.append:
@@ -174,7 +199,7 @@ class ShardsOutput(ShardsPlan):
                 raise
             if unwritten:
                 self._count_rest(run, batches, unwritten)
-        self.write_indexes(writer.done)
+        self.write_index(writer)
         self.finish(run, writer.done, writer.samples)
         run.samples -= writer.left_out
         return writer
@@ -222,11 +247,14 @@ class ShardsOutput(ShardsPlan):
     def finish(self, run: Run, shards: Sequence[Shard], samples: Sequence[int]) -> None:
         """Remove shards of an earlier run that `force` replaces, and count; `samples` has the number of each series."""
         if self.options.force:
+            storage = self.output.location.options
             made = {shard.name for shard in shards}
             numbered = zip(self.starts, self.existing, strict=True)
             behind = (path for start, existing in numbered for index, path in existing if index >= start)
             others = [self.place(path) for path in behind if path not in made]
-            run.remove_others(others, self.output.location.options)
+            if self.index is not None and not shards and not self._kept() and is_there(self.index, storage):
+                others.append(self.place(self.index))
+            run.remove_others(others, storage)
         empty = [spec.name for spec, count in zip(self.series, samples, strict=True) if not count]
         if not shards:
             run.tell("no sample, so no shard")

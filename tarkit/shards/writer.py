@@ -9,13 +9,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import proxy
 
 from tarkit.errors import CommandFailed, TarkitError, Unsupported, show
 from tarkit.pipeline.stages import stays_apart
 from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.shards.listed import ListedShard
+from tarkit.shards.mds import base_name
 from tarkit.signals import uninterrupted
 from tarkit.sizes import plural
 from tarkit.streams.command import call
@@ -97,6 +98,7 @@ class ShardsWriter:
     Attributes:
         series: the writer of each series.
         left_out: the number of samples that went to no series.
+        entries: what the index of MDS says of each complete shard, by its name in the directory.
     """
 
     def __init__(
@@ -125,6 +127,7 @@ class ShardsWriter:
 
             self.uploads = BackgroundUploads(plan.options.force, run.warn)
         self.left_out = 0
+        self.entries: dict[str, dict[str, Any]] = {}
         self._complete = complete
         self._run = run
         # several series have an open shard each, with a codec each
@@ -440,6 +443,9 @@ class _Series:
         done = Shard(shard.name, shard.samples, shard.size, stored, shard.first or b"", shard.last or b"", digest)
         self._writer.announce(done, shard.why)
         self.done.append(done)
+        name = base_name(path)
+        if (entry := shard.writer.sink.index_entry(name)) is not None:
+            self._writer.entries[name] = entry
         if self._writer.plan.options.post is not None:
             run_post(self._writer.plan.options.post, path)
 

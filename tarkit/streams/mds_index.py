@@ -100,6 +100,12 @@ class SummedReader(ByteReader):
         self._reader.close()
 
 
+def entry_of(config: dict[str, Any], name: str, samples: int, size: int) -> dict[str, Any]:
+    """Return what an index says of a shard: its columns, its name in the directory, its samples and bytes."""
+    raw = {"basename": name, "bytes": size, "hashes": {}}
+    return {**config, "raw_data": raw, "samples": samples, "zip_data": None}
+
+
 def index_of(entries: Iterable[dict[str, Any]]) -> bytes:
     """Return an index of shards, each as its `raw_data` and its columns say."""
     import json

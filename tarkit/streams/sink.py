@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from tarkit.errors import TarkitError
 from tarkit.signals import OUTPUTS, register_cleanup, uninterrupted
@@ -121,6 +121,10 @@ class Sink:
 
     def digest(self) -> tuple[str, int] | None:
         """Return the SHA-256 and the length of the stored bytes; None for a sink that does not compute it."""
+        return None
+
+    def index_entry(self, name: str) -> dict[str, Any] | None:
+        """Return what an index says of the output, which is complete, under a name; None for one without an index."""
         return None
 
     def _failed(self, error: OSError) -> NoReturn:

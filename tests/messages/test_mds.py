@@ -227,3 +227,30 @@ def test_limit(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TarkitError, match="a shard of MDS has 4 GiB at most: 10 samples have more"):
         tarkit.open(name).split("mds/%d.mds")
     assert not list(Path("mds").iterdir())
+
+
+def test_index_of_what_stays(run: Run, archive: Archive) -> None:
+    """The index has all shards that stay, and those that a command has moved; without a shard there is none."""
+    name = archive(tar([(f"{number}.txt", b"x") for number in range(3)]))
+    Path("mds").mkdir()
+    words = ["split", name, "-c", "2", "-o", "mds/%d.mds"]
+    expected = [("0.mds", 2), ("1.mds", 1)]
+
+    def shards() -> list[tuple[str, int]]:
+        return [(shard["raw_data"]["basename"], shard["samples"]) for shard in index()["shards"]]
+
+    run(*words, "--post", "mkdir -p to && mv {} to")
+    assert shards() == expected
+    run(*words, "--append", "--post", "mv {} to")
+    assert shards() == [*expected, ("2.mds", 2), ("3.mds", 1)]
+    shutil.copy("mds/index.json", "to")
+    assert len(entries(run("cat", "to", "--rekey", "{index}").stdout)) == 6
+    run("split", name, "-c", "2", "-o", "to/x%d.mds", "--append")
+    assert shards() == [*expected, ("2.mds", 2), ("3.mds", 1)]
+    assert len(entries(run("cat", "to", "--rekey", "{index}").stdout)) == 9
+    run("split", name, "-c", "3", "-o", "to/%d.mds", "--force", "--start", "3")
+    assert [shard["raw_data"]["basename"] for shard in index("to")["shards"]] == [f"{n}.mds" for n in range(4)]
+    run("split", name, "-o", "to/%d.mds", "--force", "--where", "txt == 'y'")
+    assert sorted(path.name for path in Path("to").iterdir()) == ["x0.mds", "x1.mds"]
+    Path("mds/index.json").write_text("{}")
+    assert "mds/index.json: damaged, or no index" in run(*words, "--append", exit=1).stderr
