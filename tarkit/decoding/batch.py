@@ -6,15 +6,16 @@ formats, are decoded on the CPU and moved there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
 from typing import Any
 
 from tarkit.decoding.jpeg import jpeg_size
 from tarkit.decoding.picture import PictureDecoder
 from tarkit.decoding.target import Crop, PicturePlan, middle, parse_target
-from tarkit.errors import TarkitError, Usage
+from tarkit.errors import MissingLibrary, TarkitError, Usage, show
 from tarkit.machine import cpus
-from tarkit.media.coding import name_error
+from tarkit.media.coding import error_text, name_error
 from tarkit.media.coding_pictures import open_image
 from tarkit.media.libraries import media_library
 
@@ -43,7 +44,8 @@ def decode_batch(
 
     Raises:
         MissingLibrary: torch, or for a GPU torchvision, is not installed.
-        TarkitError: there is no GPU, or a picture cannot be decoded.
+        TarkitError: there is no GPU, or it decodes no JPEG, or a picture cannot be decoded; the error names its sample.
+        RuntimeError: what torch raises for a GPU, as for one that has too little memory.
     """
     torch = media_library("torch", "batches of pictures")
     place = torch.device(device)
@@ -51,46 +53,80 @@ def decode_batch(
         raise Usage(f"device is 'cpu' or 'cuda', not {device!r}")
     if place.type == "cuda" and not torch.cuda.is_available():
         raise TarkitError(f"device={device!r} needs a GPU, and torch sees none", "device='cpu' decodes on all CPUs")
-    data = [bytes(each) for each in batch[field]]
-    decoder = PictureDecoder(FORM, parse_target(short_side, size, crop))
-    try:
-        plans = [decoder.plan(*_size(each), len(each)) for each in data]  # in turn, for the random numbers
-        tensors = (_on_gpu if place.type == "cuda" else _on_cpus)(decoder, data, plans, place)
-    except TarkitError:
-        raise
-    except Exception as error:
-        raise name_error(field, "cannot be decoded", error) from error
+    pictures = _Pictures(batch, field, PictureDecoder(FORM, parse_target(short_side, size, crop)))
+    tensors = pictures.on_gpu(place) if place.type == "cuda" else pictures.on_cpus(range(len(pictures.data)))
     same = len({tuple(each.shape) for each in tensors}) == 1
     return {**batch, field: torch.stack(tensors) if same else tensors}
 
 
-def _size(data: bytes) -> tuple[int, int]:
-    if size := jpeg_size(data, "RGB"):
-        return size
-    image = open_image(data)
-    return image.height, image.width
+class _Pictures:
+    """The pictures of a batch, and what is done with each."""
+
+    def __init__(self, batch: Mapping[str, Any], field: str, decoder: PictureDecoder) -> None:
+        self._batch, self._field, self._decoder = batch, field, decoder
+        self.data = [bytes(each) for each in batch[field]]
+        self._plans = [self._of(index, self._plan) for index in range(len(self.data))]  # in turn, for random numbers
+
+    def _plan(self, index: int) -> PicturePlan:
+        data = self.data[index]
+        if (size := jpeg_size(data, "RGB")) is None:
+            image = open_image(data)
+            size = image.height, image.width
+        return self._decoder.plan(*size, len(data))
+
+    def _of(self, index: int, function: Callable[[int], Any]) -> Any:
+        """Return what a function returns for a picture. Raises TarkitError that names the sample."""
+        try:
+            return function(index)
+        except MissingLibrary:
+            raise
+        except Exception as error:
+            keys, named = self._batch.get("__key__"), name_error(self._field, "cannot be decoded", error)
+            where = f"batch[{self._field!r}][{index}]" if keys is None else f"the sample {show(keys[index])}"
+            raise TarkitError(f"{where}: {named}", named.hint) from error
+
+    def on_cpus(self, indices: Sequence[int]) -> list[Any]:
+        """Return tensors of some of the pictures."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        def decoded(index: int) -> Any:
+            return self._decoder(self.data[index], self._plans[index].box)
+
+        with ThreadPoolExecutor(cpus()) as pool:  # decoders release the lock of Python
+            return list(pool.map(lambda index: self._of(index, decoded), indices))
+
+    def on_gpu(self, place: Any) -> list[Any]:
+        """Return tensors on a GPU. Raises TarkitError if it decodes no JPEG, and what torch raises for its errors."""
+        plain = [index for index, each in enumerate(self.data) if jpeg_size(each, "RGB")]
+        found = _decoded([self.data[index] for index in plain], place)
+        if found is None:
+            plain, found = [], []
+        tensors = {index: resized(each, self._plans[index]) for index, each in zip(plain, found, strict=True)}
+        others = [index for index in range(len(self.data)) if index not in tensors]
+        tensors |= {index: each.to(place) for index, each in zip(others, self.on_cpus(others), strict=True)}
+        return [tensors[index] for index in range(len(self.data))]
 
 
-def _on_cpus(decoder: PictureDecoder, data: Sequence[bytes], plans: Sequence[PicturePlan], place: Any) -> list[Any]:
-    from concurrent.futures import ThreadPoolExecutor
+def _decoded(pictures: Sequence[bytes], place: Any) -> list[Any] | None:
+    """Return JPEG pictures that a GPU decodes; None if one of them is damaged, which torchvision does not name.
 
-    with ThreadPoolExecutor(cpus()) as pool:  # decoders release the lock of Python
-        return list(pool.map(lambda each, plan: decoder(each, plan.box), data, plans))
-
-
-def _on_gpu(decoder: PictureDecoder, data: Sequence[bytes], plans: Sequence[PicturePlan], place: Any) -> list[Any]:
+    Raises TarkitError if it does not decode a picture that is whole either.
+    """
     torch, io = media_library("torch", "pictures"), media_library("torchvision.io", "JPEG on a GPU")
-    plain = [index for index, each in enumerate(data) if jpeg_size(each, "RGB")]
-    others = [index for index in range(len(data)) if index not in set(plain)]
+    if not pictures:
+        return []
     try:
-        read = [torch.frombuffer(bytearray(data[index]), dtype=torch.uint8) for index in plain]
-        found = io.decode_jpeg(read, mode="RGB", device=place) if read else []
-    except RuntimeError:  # it names no picture: the CPU does
-        plain, found, others = [], [], list(range(len(data)))
-    tensors = {index: resized(each, plans[index]) for index, each in zip(plain, found, strict=True)}
-    rest = _on_cpus(decoder, [data[index] for index in others], [plans[index] for index in others], place)
-    tensors |= {index: each.to(place) for index, each in zip(others, rest, strict=True)}
-    return [tensors[index] for index in range(len(data))]
+        read = [torch.frombuffer(bytearray(each), dtype=torch.uint8) for each in pictures]
+        return list(io.decode_jpeg(read, mode="RGB", device=place))
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        whole = BytesIO()
+        media_library("PIL.Image", "pictures").new("RGB", (16, 16)).save(whole, "JPEG")
+        if pictures != [whole.getvalue()] and _decoded([whole.getvalue()], place) is not None:
+            return None
+        words = f"torchvision decodes no JPEG on {place}: {error_text(error)}"
+        raise TarkitError(words, "install a torchvision with nvJPEG; device='cpu' decodes on all CPUs") from error
 
 
 def resized(tensor: Any, plan: PicturePlan) -> Any:

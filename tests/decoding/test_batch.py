@@ -79,3 +79,19 @@ def test_batches_that_cannot_be_decoded() -> None:
         tarkit.decode_batch({"jpg": [photo()]}, device="meta")
     with pytest.raises(TarkitError, match="field 'jpg' cannot be decoded: OSError"):
         tarkit.decode_batch({"jpg": [photo(), photo()[:700]]}, device="cpu")
+    for data in (photo()[:700], b"text"):
+        with pytest.raises(TarkitError, match="the sample 'b': field 'jpg' cannot be decoded"):
+            tarkit.decode_batch({"__key__": ["a", "b"], "jpg": [photo(), data]}, device="cpu")
+        with pytest.raises(TarkitError, match=r"batch\['jpg'\]\[1\]: field 'jpg' cannot be decoded"):
+            tarkit.decode_batch({"jpg": [photo(), data]}, device="cpu")
+
+
+def test_what_a_gpu_does_not_decode() -> None:
+    """A damaged picture is left to the CPU; torchvision that decodes none is an error, not a slow run."""
+    pytest.importorskip("torchvision")
+    from tarkit.decoding.batch import _decoded
+
+    assert len(_decoded([photo(), photo()], torch.device("cpu")) or ()) == 2
+    assert _decoded([photo(), photo()[:700]], torch.device("cpu")) is None
+    with pytest.raises(TarkitError, match="torchvision decodes no JPEG on cuda"):
+        _decoded([photo()], torch.device("cuda:99"))
