@@ -37,10 +37,10 @@ def decode_batch(
         batch: a batch of samples, in which `field` is a list of bytes; it stays as it is.
         field: the field of the pictures.
         device: `"cuda"`, `"cuda:1"` and so on, or `"cpu"`, for all CPUs.
-        short_side, size, crop: as for `tarkit.picture`. Crops at random follow from the random numbers of Python.
+        short_side, size, crop: as for `tarkit.picture`. Random crops follow from Python's `random`.
 
     Returns the batch with a tensor of uint8, pictures x 3 x height x width, on the device, or with a list of tensors
-    where the pictures have several sizes. On a GPU all pixels are decoded, in levels that may differ by 1 or 2.
+    where the pictures have several sizes. On a GPU all pixels are decoded; values may differ by 1 or 2 of 255.
 
     Raises:
         MissingLibrary: torch, or for a GPU torchvision, is not installed.

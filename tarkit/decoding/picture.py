@@ -41,12 +41,12 @@ def picture(
         crop: what is cut out before the picture is resized: `"center"`, the largest box in the middle with the ratio of
             `size`; `"random"`, a box of 8 to 100 % of the area, at random; (top, left, height, width) in pixels, or a
             function that returns these for height and width.
-        reducing_gap: a large JPEG is decoded at a half, a quarter or an eighth of its size if that has at least so many
-            times the pixels of the result in both directions; see the documentation for the differences. None decodes
-            all pixels, and the result is that of Pillow within one level.
-        decoder: `"best"`, or `"pillow"`, so that Pillow alone decodes and resizes.
+        reducing_gap: a large JPEG is decoded at a half, a quarter or an eighth of its height and width, if these are
+            then at least `reducing_gap` times those of the result. Values differ a little from those of all pixels,
+            which None decodes; these differ by at most 1 of 255 from those of Pillow.
+        decoder: `"best"` is the fastest library that is installed; `"pillow"` decodes and resizes with Pillow alone.
 
-    Pictures are resized with antialias, bilinear. Small ones are enlarged. Orientations in EXIF data are not applied.
+    The resize is bilinear, with antialias. Small pictures are enlarged. Orientations in EXIF data are not applied.
 
     Raises:
         Usage: an unknown form, or arguments that do not go together.

@@ -25,10 +25,11 @@ def sound(form: str = "numpy", *, start: float = 0.0, stop: float | None = None)
     Args:
         form: `"numpy"` for an array of float32, frames x channels, as `decode=True` has it; `"torch"` for a tensor,
             channels x frames.
-        start, stop: seconds; from start on, before stop. Where the sound ends earlier the rest is returned.
+        start: where the part begins, in seconds.
+        stop: where it ends, in seconds. If the sound ends earlier, the part is shorter.
 
-    The value is a tuple of the sound, from -1 to 1, and of its frames a second. wav, flac, ogg, mp3 and others need the
-    extra `sound`; the sound of mp4, m4a, mov, webm, mkv and avi the extra `video`.
+    The value is a tuple of the sound, from -1 to 1, and its number of frames a second. wav, flac, ogg, mp3 and others
+    need the extra `sound`; the sound of mp4, m4a, mov, webm, mkv and avi the extra `video`.
 
     Raises:
         Usage: an unknown form, or times that are no part.

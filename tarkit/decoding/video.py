@@ -44,14 +44,16 @@ def video(
     """Return a rule of `decode` for video: `decode={"mp4": tarkit.video("torchrgb8", fps=2, short_side=256)}`.
 
     Args:
-        form: that of the frames: `"rgb8"`, `"l8"`, `"rgb"`, `"l"` for numpy arrays, frames x height x width x 3 (for
-            grey frames x height x width); `"torchrgb8"` and so on for tensors, frames x 3 x height x width.
-        start, stop: seconds from the first frame; from start on, before stop.
-        stride: every so many frames one, beginning with the first one from start on.
-        fps: so many frames a second: those that are shown at start, start + 1 / fps and so on.
-        frames: at most so many of stride or fps. Without these so many, spread evenly: the frames that are shown in the
-            middle of so many equal parts of the time.
-        short_side, size: height and width of the frames in pixels, as in `tarkit.picture`; ffmpeg resizes them.
+        form: the form of the frames: `"rgb8"`, `"l8"`, `"rgb"`, `"l"` are numpy arrays, frames x height x width x 3 (of
+            grey: frames x height x width); `"torchrgb8"` and so on are tensors, frames x 3 x height x width.
+        start: the time of the first frame to return, in seconds from the first frame of the video.
+        stop: frames at this time and later are left out.
+        stride: return one frame of each `stride`: 5 is every fifth, beginning with the first one.
+        fps: frames a second to return: those that are shown at start, start + 1 / fps and so on.
+        frames: with stride or fps the largest number of frames. Without them the number of frames, evenly spread: time
+            is divided into this number of equal parts, and the frame in the middle of each part is returned.
+        short_side: pixels of the shorter side, as in `tarkit.picture`; ffmpeg resizes frames.
+        size: pixels of both sides, or (height, width), as in `tarkit.picture`.
         times: return a tuple of the frames and their times, an array of float64 in seconds.
 
     mp4, mov, webm, mkv and avi are decoded. Without stride, fps and frames all frames are returned. A rotation in the
