@@ -77,6 +77,13 @@ def read_headers(data: Dataset, full: bool, equal: bool) -> Headers:
     return None, sizes, marks
 
 
+def refuse_idle(sizes: Sequence[int], place: WorkerPlace, epoch: int) -> None:
+    """Raise Usage if one of all workers has no samples; `sizes` are the numbers of samples."""
+    if 0 in sizes:
+        idle = f"{sizes.count(0)} of {place.describe()} get no samples in epoch {epoch}"
+        raise Usage(idle, "give fewer workers or more shards, or allow_idle=True")
+
+
 class Shards:
     """The shards of a loader.
 
@@ -118,20 +125,29 @@ class Shards:
         """Return the marks of shards in a position. Raises ValueError."""
         return parse_marks(progress.marks, self.count)
 
+    def own(self, place: WorkerPlace) -> Sequence[int]:
+        """Return which of the shards in order are those of a worker; with shuffle="full" which samples."""
+        settings = self.settings
+        if settings.full:
+            return positions_of(self.items, place, settings.batch or 1, settings.equal is not None)
+        return place.divide(range(self.items))
+
     def has_part(self, place: WorkerPlace) -> bool:
         """Return whether a worker has a part of the shards, or samples."""
-        return self.settings.resample or bool(place.divide(range(self.items)))
+        return self.settings.resample or bool(self.own(place))
 
     def check_idle(self, place: WorkerPlace, name: str = "", allow_idle: bool | None = None) -> None:
-        """Raise Usage for fewer shards than workers, unless the settings, or `allow_idle`, let some have none."""
+        """Raise Usage if a worker has no part, unless the settings, or `allow_idle`, let some have none."""
         settings = self.settings
         allow_idle = settings.allow_idle if allow_idle is None else allow_idle
-        if self.items < place.parts and not settings.resample and not allow_idle:
+        last = WorkerPlace(place.world - 1, place.world, place.workers - 1, place.workers)  # no other has less
+        if not allow_idle and not self.has_part(last):
             words = "sample" if settings.full else "shard"
             units = f"{name}{plural(self.items, words)} for {place.describe()}"
+            batches = "" if self.items < place.parts else f"in batches of {settings.batch} "
             whole = "" if settings.full else ", or shuffle='full', which divides samples"
             hint = f"give fewer workers or more {words}s, or allow_idle=True{whole}"
-            raise Usage(f"{units}: some would have no samples", hint)
+            raise Usage(f"{units}: {batches}some would have no samples", hint)
 
     def reader(self, place: WorkerPlace, progress: Progress) -> EpochReader:
         """Return the reader of a worker, from a position on."""
@@ -140,14 +156,14 @@ class Shards:
     def part_size(self, epoch: int, place: WorkerPlace) -> int:
         """Return the number of samples of a worker in an epoch, where they were counted."""
         if self.settings.full:
-            return len(place.divide(range(self.items)))
+            return len(self.own(place))
         return sum(self.sizes[shard] for shard in self.order(epoch, place))
 
     def order(self, epoch: int, place: WorkerPlace) -> Iterable[int]:
         """Return the shards of a worker in an epoch, in order; a list, or without end with `resample`."""
         settings = self.settings
         if settings.full:
-            return [0] if place.divide(range(self.items)) else []
+            return [0] if self.own(place) else []
         if settings.resample:
             return drawn(self.count, settings.seed, epoch, place)
         shards = shuffled(self.count, settings.seed, epoch) if settings.shuffle_shards else range(self.count)
@@ -163,10 +179,17 @@ class Shards:
             whole, rest = divmod(self.sizes[0], place.parts)
             return whole + (rest > 0 and not drop)
         totals = [self.part_size(epoch, part) for part in place.all()]
-        if 0 in totals and not settings.allow_idle:
-            idle = f"{totals.count(0)} of {place.describe()} get no samples in epoch {epoch}"
-            raise Usage(idle, "give fewer workers or more shards, or allow_idle=True")
+        if not settings.allow_idle:
+            refuse_idle(totals, place, epoch)
         return min(totals) if drop else max(totals)
+
+    def length(self, epoch: int, place: WorkerPlace) -> int | None:
+        """Return the number of samples of a worker in an epoch; None if it is not known."""
+        size = self.size(epoch, place)
+        if not self.has_part(place):
+            return 0
+        known = self.settings.full and self.whole and self.settings.transform is None
+        return self.part_size(epoch, place) if size is None and known else size
 
     def open(self, shard: int, position: Position, run: Run, marks: dict[int, str]) -> Cursor:
         """Open a shard at a position; its mark is added to `marks`."""

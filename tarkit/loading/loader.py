@@ -211,15 +211,13 @@ class Loader(Iterable[Any]):
         """The number of samples or batches of an iteration of this worker, where it is known.
 
         Raises:
-            TypeError: it is not known without `equal`, `length`, or `shuffle="full"` of all samples as they are.
+            TypeError: it is not known without `equal`, `length`, or `shuffle="full"` of all samples as they are; of a
+                mix also with its `total` and `repeat` together.
         """
-        settings, shards, place = self._settings, self._shards, self._find_place()
-        epochs = range(self.epoch, self.epoch + (settings.epochs or 0))
-        sizes = [shards.size(epoch, place) for epoch in epochs]
-        if settings.full and isinstance(shards, Shards) and shards.whole and None in sizes and not settings.transform:
-            sizes = [len(place.divide(range(shards.items)))] * len(epochs)
+        settings, place = self._settings, self._find_place()
+        sizes = [self._shards.length(self.epoch + number, place) for number in range(settings.epochs or 0)]
         if None in sizes or settings.epochs is None:
-            ways = "equal, with length, and with shuffle='full' and no transform"
+            ways = "equal, with length, with shuffle='full' and no transform, and of a mix with total and repeat"
             raise TypeError(f"the number of samples is known with {ways}")
         batch = settings.batch or 1
         return sum((size + (batch - 1) * settings.partial) // batch for size in sizes if size is not None)

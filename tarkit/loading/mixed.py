@@ -15,7 +15,7 @@ from typing import Any
 from tarkit.dataset import Dataset
 from tarkit.errors import TarkitError, Usage
 from tarkit.loading.division import WorkerPlace
-from tarkit.loading.epoch import Shards
+from tarkit.loading.epoch import BARREN, Shards, refuse_idle
 from tarkit.loading.records import collate_lists
 from tarkit.loading.settings import LoaderSettings
 from tarkit.loading.state import Progress
@@ -28,6 +28,7 @@ from tarkit.samples.fields import Fields
 PASSES = 1 << 20  # epochs between two passes over a source in one epoch of the mix, so that orders differ
 SEEDS = 1_000_003  # between the seeds of two sources
 _END = object()
+_ABSENT = -1  # in place of a number of passes: the worker has no sample of the source
 _NEAR = 1e-9  # shares are not exact: what is this close to a whole number is taken for it
 
 
@@ -65,7 +66,8 @@ class MixDraw:
 
     Attributes:
         drawn: how often each source was drawn since the number of sources changed.
-        passes: how often the end of each source was reached.
+        passes: how often the end of each source was reached; -1 for one that was left out.
+        endless: whether only a number of samples ends it.
     """
 
     def __init__(
@@ -75,14 +77,15 @@ class MixDraw:
         self._weights = weights
         self._options = options
         self._again = endless or options.repeat
-        self._endless = endless or options.end == "never"
+        self.endless = endless or options.end == "never"
         self.passes = list(passes) or [0] * len(weights)
         self._schedule = Schedule(self._live, drawn)
 
     @property
     def _live(self) -> list[float]:
         return [
-            weight if self._again or not ended else 0 for weight, ended in zip(self._weights, self.passes, strict=True)
+            0 if count == _ABSENT or (count and not self._again) else weight
+            for weight, count in zip(self._weights, self.passes, strict=True)
         ]
 
     @property
@@ -101,11 +104,18 @@ class MixDraw:
             self._schedule = Schedule(self._live)
         return self.over
 
+    def leave_out(self, source: int) -> bool:
+        """Draw from the other sources alone, of which each worker may have none; return whether the mix ends."""
+        self.passes[source] = _ABSENT
+        self._schedule = Schedule(self._live)
+        return self.over
+
     @property
     def over(self) -> bool:
         """Whether the mix has ended."""
-        ended = [count > 0 for count, weight in zip(self.passes, self._weights, strict=True) if weight]
-        if self._endless:
+        pairs = zip(self.passes, self._weights, strict=True)
+        ended = [count > 0 for count, weight in pairs if weight and count != _ABSENT]
+        if self.endless:
             return not ended
         return any(ended) if ended and self._options.end == "first" else all(ended)
 
@@ -183,9 +193,10 @@ class MixedShards:
             source.check_idle(place, f"{name}: ", self.settings.allow_idle)
 
     def weights(self, epoch: int, place: WorkerPlace) -> list[float]:
-        """Return the weights of the sources for a worker: 0 for one of which it has no shard."""
+        """Return the weights of the sources for a worker: 0 for one of which it has no shard, or counted no sample."""
+        counted = self.settings.equal is not None
         return [
-            weight if source.has_part(place) else 0.0
+            weight if source.has_part(place) and not (counted and source.part_size(epoch, place) == 0) else 0.0
             for weight, source in zip(self._weights, self.sources, strict=True)
         ]
 
@@ -196,7 +207,7 @@ class MixedShards:
         return MixDraw(weights, self._options, endless, progress.drawn, progress.passes)
 
     def size(self, epoch: int, place: WorkerPlace) -> int | None:
-        """Return the number of samples that each worker gives in an epoch; None if that is not set."""
+        """Return the most samples that each worker gives in an epoch; None if that is not set. Raises Usage for 0."""
         settings, options = self.settings, self._options
         if settings.length is not None:
             return settings.length
@@ -205,10 +216,19 @@ class MixedShards:
         sizes = []
         for part in place.all():
             counts = tuple(source.part_size(epoch, part) for source in self.sources)
-            weights = tuple(weight if count else 0.0 for weight, count in zip(self._weights, counts, strict=True))
+            weights = tuple(self.weights(epoch, part))
             total = None if options.total is None else _part(options.total, part)
             sizes.append(draws_of(weights, options.end, options.repeat, counts, total) if any(counts) else 0)
+        if not settings.allow_idle:
+            refuse_idle(sizes, place, epoch)
         return min(sizes) if settings.equal == "drop" else max(sizes)
+
+    def length(self, epoch: int, place: WorkerPlace) -> int | None:
+        """Return the number of samples of a worker in an epoch; None if it is not known."""
+        settings, size = self.settings, self.size(epoch, place)
+        if settings.length is None and settings.equal is None and self._options.end != "never":
+            return None  # a source may end before `total`
+        return size if any(self.weights(epoch, place)) else 0
 
     def reader(self, place: WorkerPlace, progress: Progress) -> MixedReader:
         """Return the reader of a worker, from a position on."""
@@ -243,14 +263,14 @@ class MixedReader:
         self._start = progress
         self._size = shards.size(progress.epoch, place)
         self._draw = shards.draw(place, progress)
-        positions = progress.sources or [self._first(number, 0) for number in range(len(shards.sources))]
+        positions = progress.sources or [self._first(0)] * len(shards.sources)
         self._readers = [
             source.reader(place, position) for source, position in zip(shards.sources, positions, strict=True)
         ]
         self._given = progress.given
         self._before: Progress | None = progress  # the position while samples of a batch are drawn
 
-    def _first(self, source: int, number: int) -> Progress:
+    def _first(self, number: int) -> Progress:
         """Return the position at the start of a pass over a source."""
         epoch = self._start.epoch + PASSES * number
         return Progress(epoch, 1, epoch + 1)
@@ -296,6 +316,7 @@ class MixedReader:
         """Yield the values of samples in the order of the draws."""
         draw, read, shards = self._draw, self._given, self._shards
         streams = [iter(reader) for reader in self._readers]
+        vain = [0] * len(streams)  # passes without a sample since the latest: other passes have other shards
         while not draw.over and (self._size is None or read < self._size):
             source = draw.next()
             value = next(streams[source], _END)
@@ -304,12 +325,28 @@ class MixedReader:
                 read += 1
                 yield value
                 continue
-            if not self._readers[source].progress().given:
-                raise TarkitError(
-                    f"{shards.names[source]}: no sample to draw", "leave the source out, or check its selection"
-                )
+            barren = not self._readers[source].progress().given
+            if barren and not draw.passes[source]:
+                self._leave_out(source)
+                continue
+            vain[source] = vain[source] + 1 if barren else 0
+            if vain[source] > BARREN * self._place.parts:
+                raise self._nothing(source)
             if draw.end(source):
                 return
-            again = self._first(source, draw.passes[source])
+            again = self._first(draw.passes[source])
             self._readers[source] = reader = shards.sources[source].reader(self._place, again)
             streams[source] = iter(reader)
+
+    def _leave_out(self, source: int) -> None:
+        """Leave out a source of which this worker has no sample. Raises TarkitError if no worker has one."""
+        place, shards = self._place, self._shards
+        over = self._draw.leave_out(source)
+        if place.parts == 1 or (over and self._draw.endless):
+            raise self._nothing(source)
+        words = f"{shards.names[source]}: no sample for worker {place.worker} on node {place.rank}"
+        shards.sources[source].data.new_run().warn(f"{words} in epoch {self._start.epoch}")
+
+    def _nothing(self, source: int) -> TarkitError:
+        name = self._shards.names[source]
+        return TarkitError(f"{name}: no sample to draw", "leave the source out, or check its selection")

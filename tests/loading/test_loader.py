@@ -243,6 +243,12 @@ def test_a_length_that_is_not_known(shards: str) -> None:
         len(tarkit.loader(shards))
     assert len(list(tarkit.loader(shards))) == 360
     assert len(tarkit.loader("s-*.tar", shuffle="full")) == 330
+    for workers, batch in ((2, 8), (3, 100), (4, 7), (5, 150)):
+        options: dict[str, Any] = {"shuffle": "full", "batch": batch, "allow_idle": True}
+        made = [tarkit.loader("s-*.tar", worker=worker, workers=workers, **options) for worker in range(workers)]
+        assert [len(loader) for loader in made] == [len(list(loader)) for loader in made]
+    with pytest.raises(tarkit.Usage, match="330 samples for 5 workers: in batches of 150 some would have no samples"):
+        list(tarkit.loader("s-*.tar", worker=0, workers=5, shuffle="full", batch=150))
 
 
 def test_large_samples_in_a_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,6 +195,54 @@ def test_what_is_refused(here: Path) -> None:
         tarkit.mix([one, other], temperature=0)
 
 
+def test_a_part_without_samples(here: Path) -> None:
+    """A worker whose part of a source is empty, as behind `where`, draws from the others; stopped and resumed, too."""
+    for shard in range(3):
+        with tarkit.TarWriter(f"a{shard}.tar") as a, tarkit.TarWriter(f"b{shard}.tar") as b:
+            for number in range(6):
+                a.write(f"a{shard}/{number}", {"cls": int(shard == 1)})
+                b.write(f"b{shard}/{number}", {"cls": 1})
+    for options, mix in (
+        ({}, {}),
+        ({"batch": 4}, {"until": "all"}),
+        ({"length": 40}, {}),
+        ({"equal": "repeat"}, {}),
+        ({"equal": "drop"}, {}),
+        ({}, {"total": 50, "repeat": True}),
+    ):
+        given: list[list[str]] = []
+        for worker in range(3):
+
+            def make() -> tarkit.Loader:
+                sources = [tarkit.open("a*.tar", on_problem=said.append).where("cls == 1"), tarkit.open("b*.tar")]
+                return tarkit.loader(tarkit.mix(sources, **mix), worker=worker, workers=3, seed=2, **options)  # noqa: B023
+
+            said: list[str] = []
+            whole = list(make())
+            again, last = make(), make()
+            begun = list(islice(again, 3))
+            last.load_state_dict(json.loads(json.dumps(again.state_dict())))
+            assert begun + list(last) == whole
+            if options.keys() & {"length", "equal"} or mix.get("repeat"):
+                assert len(make()) == len(whole)
+            else:
+                with pytest.raises(TypeError, match="known with equal"):
+                    len(make())
+            given.append(keys(whole))
+            words = f"a0.tar: no sample for worker {worker} on node 0 in epoch 0"
+            assert [line for line in said if words not in line] == []
+        if mix.get("until") == "all":
+            assert Counter(key for own in given for key in own) == Counter(
+                [f"{name}/{number}" for name in ("a1", "b0", "b1", "b2") for number in range(6)]
+            )
+    sources = [(tarkit.open("a*.tar").where("cls == 1"), 1), (tarkit.open("b*.tar").where("__key__ < 'b1'"), 1)]
+    for equal in ("drop", "repeat"):
+        with pytest.raises(tarkit.Usage, match="of 3 workers get no samples in epoch 0"):
+            list(tarkit.loader(tarkit.mix(sources), worker=0, workers=3, shuffle_shards=False, equal=equal))
+    with pytest.raises(TypeError, match="total and repeat"):
+        len(tarkit.loader(tarkit.mix(sources, total=1000)))
+
+
 def test_temperature(here: Path) -> None:
     """The weights 9 and 1 are 3 and 1 at the temperature 2."""
     with tarkit.TarWriter("a.tar") as a, tarkit.TarWriter("b.tar") as b:
