@@ -9,6 +9,7 @@ from struct import pack, unpack
 from typing import Any, NamedTuple, Self
 
 from tarkit.errors import Usage
+from tarkit.loading.division import WorkerPlace
 from tarkit.loading.identity import parse_marks
 from tarkit.sizes import plural
 
@@ -87,10 +88,10 @@ class Progress(NamedTuple):
             raise Usage(words, "resume with the tarkit that stored it, or begin an epoch: set_epoch")
         for name, own in identity.items():
             if (other := state.get(name)) != own:
-                raise Usage(
-                    f"the state is that of another loader: its {name} is {other!r}, not {own!r}",
-                    "resume with the shards, steps, seed and numbers of nodes and workers that it was made with",
-                )
+                hint = "resume with the shards, steps, seed and numbers of nodes and workers that it was made with"
+                if name in WorkerPlace._fields:  # the last that are compared: all else is the same
+                    hint = "the states of all workers together continue on any number: load_state_dict([state, ...])"
+                raise Usage(f"the state is that of another loader: its {name} is {other!r}, not {own!r}", hint)
         try:
             return cls._parse(state, state["shards"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -42,13 +42,18 @@ def find_states(state: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def check_whole(positions: Positions) -> None:
-    """Raise Usage unless these are the positions of all workers of all nodes."""
+    """Raise Usage unless these are the positions of all workers of all nodes, in one iteration."""
+    hint = "give a list of the states of all, as each node has stored them at one time"
     first = next(iter(positions))
+    if other := next((place for place in positions if place.parts != first.parts or place.world != first.world), None):
+        raise Usage(f"positions of {first.describe()}, and of {other.describe()}: they are of different runs", hint)
     for place in first.all():
         if place not in positions:
             given = f"{plural(len(positions), 'position')} of {first.describe()}"
-            missing = f"that of worker {place.worker} on node {place.rank} is missing"
-            raise Usage(f"{given}: {missing}", "give a list of the states of all, as each node has stored them")
+            raise Usage(f"{given}: that of worker {place.worker} on node {place.rank} is missing", hint)
+    iterations = {(each.following, each.epochs and each.epoch + each.epochs) for each in positions.values()}
+    if len(iterations) > 1:
+        raise Usage("the positions are not of the same iteration: their epochs differ", hint)
 
 
 def continue_here(positions: Positions, place: WorkerPlace, shards: Shards) -> Progress:
@@ -67,14 +72,10 @@ def continue_here(positions: Positions, place: WorkerPlace, shards: Shards) -> P
         raise Usage(f"behind map samples have no numbers: {_same(positions)}", "transform of the loader has numbers")
     if any(each.skip for each in positions.values()):
         raise Usage(f"a worker stopped within the values that transform gives of one sample: {_same(positions)}")
-    ends = {None if each.epochs is None else each.epoch + each.epochs for each in positions.values()}
-    following = {each.following for each in positions.values()}
-    if len(ends) > 1 or len(following) > 1:
-        raise Usage("the positions are not of the same iteration: their epochs differ")
     first = min(each.epoch for each in positions.values())
     last = max(each.epoch + len(each.later) for each in positions.values())
-    end = ends.pop()
-    progress = Progress(first, None if end is None else end - first, following.pop())
+    of_first = next(each for each in positions.values() if each.epoch == first)
+    progress = Progress(first, of_first.epochs, of_first.following)
     if settings.full:
         plans = [_rows_given(positions, epoch) for epoch in range(first, last + 1)]
         return progress._replace(plan=plans[0], later=tuple((plan, ()) for plan in plans[1:]))

@@ -156,8 +156,17 @@ def test_what_is_refused(here: Path) -> None:
         loader.load_state_dict(two[:1])
     with pytest.raises(tarkit.Usage, match="two positions of worker 0 on node 0"):
         loader.load_state_dict([two[0], {**two[0], "opened": 7}, two[1]])
-    with pytest.raises(tarkit.Usage, match="its workers is 2, not 1"):
+    with pytest.raises(tarkit.Usage, match="its workers is 2, not 1") as error:
         loader.load_state_dict(two[0])
+    assert error.value.hint is not None and "load_state_dict([state, ...])" in error.value.hint
+    one = loader.state_dict()
+    for mixed in ([one, *two], [*two, one]):
+        with pytest.raises(tarkit.Usage, match="positions of . workers?, and of . workers?: they are of different runs"):
+            loader.load_state_dict(mixed)
+    here = tarkit.loader("s-*.tar", allow_idle=True, worker=1, workers=2)
+    here.set_epoch(5)
+    with pytest.raises(tarkit.Usage, match="not of the same iteration: their epochs differ"):
+        here.load_state_dict([two[0], here.state_dict()])
     with pytest.raises(tarkit.Usage, match="not the state of a loader"):
         loader.load_state_dict([])
     for options, message in (
