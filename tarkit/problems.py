@@ -281,6 +281,11 @@ class Policy:
             self.warn(line) if name is None else self._say(name, line)
 
     @property
+    def rules(self) -> tuple[object, ...]:
+        """What decides about problems, to be compared."""
+        return self.allowed, self.skipped, self.maxerr, self.strict
+
+    @property
     def lenient(self) -> bool:
         """Whether later damage can change a sample, so that no sample may be written before it is complete."""
         return bool(self.skipped) or self.maxerr > 0 or not self.allowed.isdisjoint(_DAMAGE)

@@ -86,6 +86,7 @@ def mix(
     worker has its number of samples. The next epoch begins all sources anew. `total` is for all workers together.
 
     Raises:
+        Usage: datasets whose `allow`, `skip`, `maxerr` or `on_missing` differ.
         TarkitError: when the mix is read, for a dataset without samples.
 
     >>> import tarkit
@@ -335,7 +336,15 @@ class Mixture:
         return self.sources[0].data.storage
 
     def dataset(self, shuffle: int) -> Dataset:
-        """Return the mix as a dataset, through a buffer of `shuffle` samples unless that is 0."""
+        """Return the mix as a dataset, through a buffer of `shuffle` samples unless that is 0.
+
+        Raises Usage for sources that treat problems in other ways: one policy decides about those of all.
+        """
+        first, *others = [source.data.new_run().policy for source in self.sources]
+        for source, policy in zip(self.sources[1:], others, strict=True):
+            if policy.rules != first.rules:
+                message = f"{source.spec.name}: its allow, skip, maxerr or on_missing is not that of the first source"
+                raise Usage(message, "open all sources of a mix with the same")
         data = Dataset(self, self.sources[0].data.new_run)
         return data.buffer_shuffle(shuffle, derived(self.seed, "shuffle")) if shuffle else data
 

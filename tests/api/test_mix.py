@@ -82,6 +82,11 @@ def test_problems_of_sources(archive: Archive) -> None:
     """Sources that are names are read with the options of `tarkit.open`."""
     archive(tar(A)[:3000], "cut.tar")
     said: list[str] = []
+    archive(tar(A), "b.tar")
+    whole = tarkit.open("b.tar", skip="truncated")
+    for others in ({}, {"skip": "truncated", "maxerr": 2}, {"allow": "truncated"}, {"on_missing": "warn"}):
+        with pytest.raises(tarkit.Usage, match=r"cut\.tar.*: its allow, skip, maxerr or on_missing is not that of"):
+            tarkit.mix([whole, tarkit.open("cut.tar", **others)])
     mixed = tarkit.mix([{"shards": "cut.tar"}], 1, skip="truncated", on_problem=said.append)
     assert [sample.key for sample in mixed] == ["a0"]
     assert len(said) == 1
