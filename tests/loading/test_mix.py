@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -212,12 +213,10 @@ def test_a_part_without_samples(here: Path) -> None:
     ):
         given: list[list[str]] = []
         for worker in range(3):
-
-            def make() -> tarkit.Loader:
-                sources = [tarkit.open("a*.tar", on_problem=said.append).where("cls == 1"), tarkit.open("b*.tar")]
-                return tarkit.loader(tarkit.mix(sources, **mix), worker=worker, workers=3, seed=2, **options)  # noqa: B023
-
             said: list[str] = []
+            sources = [tarkit.open("a*.tar", on_problem=said.append).where("cls == 1"), tarkit.open("b*.tar")]
+            how: dict[str, Any] = {"worker": worker, "workers": 3, "seed": 2, **options}
+            make = partial(tarkit.loader, tarkit.mix(sources, **mix), **how)
             whole = list(make())
             again, last = make(), make()
             begun = list(islice(again, 3))
@@ -235,7 +234,7 @@ def test_a_part_without_samples(here: Path) -> None:
             assert Counter(key for own in given for key in own) == Counter(
                 [f"{name}/{number}" for name in ("a1", "b0", "b1", "b2") for number in range(6)]
             )
-    sources = [(tarkit.open("a*.tar").where("cls == 1"), 1), (tarkit.open("b*.tar").where("__key__ < 'b1'"), 1)]
+    sources = [tarkit.open("a*.tar").where("cls == 1"), tarkit.open("b*.tar").where("__key__ < 'b1'")]
     for equal in ("drop", "repeat"):
         with pytest.raises(tarkit.Usage, match="of 3 workers get no samples in epoch 0"):
             list(tarkit.loader(tarkit.mix(sources), worker=0, workers=3, shuffle_shards=False, equal=equal))
