@@ -20,6 +20,7 @@ import tarfile
 import tempfile
 import time
 import traceback
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -451,3 +452,13 @@ def small_disk(size: int, *options: str) -> Iterator[Path]:
         yield path
     finally:
         subprocess.run(["umount", "-l", path], check=True)  # a worker may still have a file there
+
+
+@contextmanager
+def traced() -> Iterator[Callable[[], tuple[int, int]]]:
+    """Trace memory: a function of the bytes now, and at most so far. A fork of a process that traces may hang."""
+    tracemalloc.start()
+    try:
+        yield tracemalloc.get_traced_memory
+    finally:
+        tracemalloc.stop()

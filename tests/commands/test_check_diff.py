@@ -7,7 +7,6 @@ import json
 import marshal
 import os
 import random
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ import tarkit
 from tarkit.checking import diff
 from tarkit.checking.findings import ShardReport
 from tarkit.spill import multimap
-from tests._tools import each_row
+from tests._tools import each_row, traced
 from tests.commands.test_check import Rows, objects, rows
 from tests.conftest import Archive, Feed, Ran, Run, each_feed, tar
 
@@ -235,12 +234,11 @@ def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     peaks = []
     for count in (1500, 6000):
         reports = [ShardReport("a")], [ShardReport("b")]
-        tracemalloc.start()
-        compared = diff.Diff(None, ("a", "b"))
-        for side in (0, 1):
-            for number in range(count):
-                compared.add(side, 0, [(b"%d" % (number if side else count - number), number, contents)])
-        assert sum(1 for _ in compared.differences(*reports)) == count
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
+        with traced() as memory:
+            compared = diff.Diff(None, ("a", "b"))
+            for side in (0, 1):
+                for number in range(count):
+                    compared.add(side, 0, [(b"%d" % (number if side else count - number), number, contents)])
+            assert sum(1 for _ in compared.differences(*reports)) == count
+            peaks.append(memory()[1])
     assert peaks[1] < 1.5 * peaks[0]

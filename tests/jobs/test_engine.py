@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import tracemalloc
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -16,7 +15,7 @@ from tarkit.jobs.engine import JobSummary, run_jobs
 from tarkit.jobs.job import Counts, JobOutcome, JobStdout, ValueJob
 from tarkit.jobs.journal import JobJournal
 from tarkit.jobs.values import Value
-from tests._tools import each_row
+from tests._tools import each_row, traced
 
 
 class HereExecutor:
@@ -51,7 +50,7 @@ class HereExecutor:
 
 def nothing() -> Counts:
     """Do nothing."""
-    return 1, 2
+    return Counts(1, 2)
 
 
 def fails() -> Counts:
@@ -70,10 +69,9 @@ def test_memory_of_many_jobs() -> None:
     """2500 jobs take no more memory than a few, even while the first of them runs."""
     peaks = []
     for count in (500, 2500):
-        tracemalloc.start()
-        summary = run_jobs(jobs(count), HereExecutor(16, 0), retries=1, halt="never")
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
+        with traced() as memory:
+            summary = run_jobs(jobs(count), HereExecutor(16, 0), retries=1, halt="never")
+            peaks.append(memory()[1])
         assert (summary.done, summary.failed, summary.retried) == (count * 3 // 4, count // 4, count // 4)
         assert (summary.samples, len(summary.failures)) == (count * 3 // 4, 100)
     assert peaks[1] < peaks[0] + 25_000

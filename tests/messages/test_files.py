@@ -27,7 +27,7 @@ from tarkit.messages import encodings
 from tarkit.messages.reader import MessageReader
 from tarkit.samples.encoder import encode_value
 from tarkit.samples.sample import split_name
-from tests._tools import Chunks, each_row
+from tests._tools import Chunks, each_row, traced
 from tests.conftest import Archive, Link, Run, entries, tar
 
 FORMS = ["cbors", "msgpack"]
@@ -400,8 +400,6 @@ def test_memory(here: Any) -> None:
         for number in range(300):
             yield msgpack.packb({"__key__": b"%d" % number, "x": bytes(1 << 20)})
 
-    import tracemalloc
-
     source = many()
 
     class Reader(ByteReader):
@@ -414,14 +412,13 @@ def test_memory(here: Any) -> None:
             self.held = self.held[count:]
             return count
 
-    tracemalloc.start()
-    reader, view = MessageReader(Reader(), "x", "msgpack", split_name, encode_value), memoryview(bytearray(1 << 18))
-    total = 0
-    while got := reader.readinto(view):
-        total += got
-    assert total > 300 << 20
-    assert tracemalloc.get_traced_memory()[1] < 30 << 20
-    tracemalloc.stop()
+    with traced() as memory:
+        reader, view = MessageReader(Reader(), "x", "msgpack", split_name, encode_value), memoryview(bytearray(1 << 18))
+        total = 0
+        while got := reader.readinto(view):
+            total += got
+        assert total > 300 << 20
+        assert memory()[1] < 30 << 20
 
 
 @each_row("form", FORMS)

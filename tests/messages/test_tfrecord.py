@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import random
 import sys
-import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 import tarkit
 from tarkit.errors import Problem, TarkitError
-from tests._tools import each_row
+from tests._tools import each_row, traced
 from tests.conftest import Archive, Content, Run, entries, tar
 
 library: Any = pytest.importorskip("tfrecord")
@@ -243,9 +242,8 @@ def test_claims(here: Path) -> None:
             yield from (piece[:12], piece[12:-4], piece[-4:])
 
     pieces = many()
-    tracemalloc.start()
-    with pytest.raises(TarkitError, match="truncated"):
-        samples("x.tfrecord")
-    assert sum(len(data) for _, data in read_records(lambda size: next(pieces, b""), crc32c)) == 100 << 20
-    assert tracemalloc.get_traced_memory()[1] < 30 << 20
-    tracemalloc.stop()
+    with traced() as memory:
+        with pytest.raises(TarkitError, match="truncated"):
+            samples("x.tfrecord")
+        assert sum(len(data) for _, data in read_records(lambda size: next(pieces, b""), crc32c)) == 100 << 20
+        assert memory()[1] < 30 << 20

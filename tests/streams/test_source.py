@@ -6,7 +6,6 @@ import functools
 import os
 import random
 import threading
-import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from tarkit.streams.source import (
 )
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import fast
-from tests._tools import Chunks, Log, counted, each_row, fd_of, on_disk, stream
+from tests._tools import Chunks, Log, counted, each_row, fd_of, on_disk, stream, traced
 
 DATA = random.Random(7).randbytes(300_000)
 MIB = 1 << 20
@@ -437,15 +436,12 @@ def test_descriptor_reader(tmp_path: Path) -> None:
 
 def test_a_closed_file_holds_no_memory() -> None:
     """The buffer of a closed file is freed, and filled again on demand: samples may keep the files of many shards."""
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         files = []
         for _ in range(20):
             file = on_disk(bytes(range(256)) * 4)
             assert file.peek(256, 4)[:4] == b"\0\1\2\3"
             file.close()
             files.append(file)
-        assert tracemalloc.get_traced_memory()[0] < 200_000
-    finally:
-        tracemalloc.stop()
+        assert memory()[0] < 200_000
     assert all(file.peek(1, 4)[:4] == file.read(1, 5) == b"\1\2\3\4" for file in files)
