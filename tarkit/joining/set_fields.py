@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,10 +14,12 @@ from tarkit.joining.columns import JoinedColumns
 from tarkit.joining.edit import FieldEdit, assigned
 from tarkit.joining.join import JoinedRow
 from tarkit.pipeline.steps import Flow, Step
+from tarkit.pipeline.view_rows import NotView, view_file
 from tarkit.problems import Policy
 from tarkit.samples.fields import FieldChoice, with_names
 from tarkit.samples.sample import ABSENT, SampleBatch, TarSample, ViewRow, key_of, singly
-from tarkit.tables.assignments import Assignment, assignment_of
+from tarkit.streams.location import is_view
+from tarkit.tables.assignments import Assignment, assignment_of, columns_of
 from tarkit.tables.recipe import MalformedRow, parse_source
 
 
@@ -37,9 +40,21 @@ class SetFields(Step):
         return True
 
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
-        """Return the samples with their new fields. Raises Usage if the output is a view, which has no new contents."""
+        """Return the samples with their new fields.
+
+        Raises:
+            Usage: the output is a view, which has no new contents.
+            TarkitError: a view among the inputs has no column of a name.
+        """
         if flow.as_view:
             self._refuse_contents(flow)
+        if self.assignments and not flow.tables:
+            for location in filter(is_view, flow.inputs.locations):
+                with suppress(NotView):
+                    names = view_file(location).values
+                    for column in columns_of(self.assignments):
+                        if {column, f"@{column}"}.isdisjoint(names):
+                            raise no_column(location.name, column, names)
         return FieldSetter(self.assignments, flow.run.policy, flow.as_view).apply(singly(batches))
 
     def _refuse_contents(self, flow: Flow) -> None:
@@ -185,7 +200,8 @@ def _cell(row: ViewRow, column: str) -> Any:
 
 def no_column(table: str, column: str, names: Iterable[str]) -> TarkitError:
     """Return the error of a word of `--set` that names no column of a table."""
-    return TarkitError(f"{spell('set')}: {table} has no column {show(column)}, it has {', '.join(map(show, names))}")
+    others = ", ".join(map(show, names)) or "none with values"
+    return TarkitError(f"{spell('set')}: {table} has no column {show(column)}, it has {others}")
 
 
 def _loaded(source: Any) -> bytes | None:

@@ -431,6 +431,17 @@ def test_where_archives_are_needed(run: Run, make: Callable[[], str], command: s
     assert {*os.listdir()} == before
 
 
+def test_a_field_of_a_column_that_a_view_has_not(run: Run, make: Callable[[], str]) -> None:
+    """It is an error before anything is written, also where a view has no column with values, or no rows."""
+    made = rows(make())
+    for chosen, inputs in ((made, "w.parquet"), (made, "data/a.tar w.parquet"), (made[:0], "w.parquet")):
+        table = arrow.Table.from_pylist(chosen, parquet.read_schema("v.parquet"))
+        parquet.write_table(table.select(["__key__", "__shard__", "__start__", "__stop__"]), "w.parquet")
+        ran = run("cat", *inputs.split(), "--set", "txt:caption", "-o", "out.tar", exit=1)
+        assert ran.lines == ["tarkit: --set: w.parquet has no column 'caption', it has none with values"]
+        assert not Path("out.tar").exists()
+
+
 def test_an_archive_of_the_view_as_output(run: Run, make: Callable[[], str]) -> None:
     """An archive that a view names is an input: it is not replaced."""
     view = make()
