@@ -9,7 +9,7 @@ from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import TarkitError, show
-from tarkit.tables.parquet import load_pyarrow, typed_array
+from tarkit.tables.parquet import held_type, load_pyarrow, typed_array
 
 if TYPE_CHECKING:
     from tarkit.joining.table import JoinTable
@@ -45,7 +45,7 @@ class JoinedColumns:
 
         arrow, _ = load_pyarrow("a view")
         if self.table.stored is not None:
-            fields = [(field.name, field.type) for field in self.table.stored]
+            fields = [(field.name, held_type(field.type)) for field in self.table.stored]
         else:
             fields = [(name, _type_of(arrow, kind)) for name, kind in self._kinds.items()]
         for name, _ in fields:
@@ -69,7 +69,7 @@ class JoinedColumns:
         arrow, _ = load_pyarrow("a view")
         try:
             if self.table.stored is not None:
-                own = self.table.stored.field(column).type
+                own = held_type(self.table.stored.field(column).type)
                 made = typed_array(cells, own.value_type if arrow.types.is_dictionary(own) else own)
             else:
                 of_cell = _reader(self._kinds[column], self.table.format != "jsonl")

@@ -171,7 +171,8 @@ def test_columns_of_views_of_text(archive: Archive, kind: Any) -> None:
     column = arrow.array([value, None] * 4 + [value], kind)
     parquet.write_table(arrow.Table.from_pylist(places).append_column("v", column), "v.parquet")
     expected = {row["__key__"]: value for row, value in zip(places, column.to_pylist(), strict=True)}
-    for data in (tarkit.open("v.parquet").shuffle(seed=1), tarkit.open("v.parquet").sort("__key__")):
+    view = tarkit.open("v.parquet")
+    for data in (view.shuffle(seed=1), view.sort("__key__"), tarkit.open("in.tar").join("v.parquet").set("")):
         data.write("w.parquet")
         assert {row["__key__"]: row["v"] for row in parquet.read_table("w.parquet").to_pylist()} == expected
     assert [sample.key for sample in tarkit.open("v.parquet").where("has(v)")] == [
