@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import TarkitError, show
@@ -27,9 +27,10 @@ _FRACTION = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[-+][0-9]+)?")
 class JoinedColumns:
     """A table whose columns a view has: `pipeline.view_rows.ValueTable`.
 
-    Columns of Parquet have their types. In CSV and TSV a column is integers or numbers with a fraction if all cells are
-    such, as JSON writes them; any other is text. In JSON lines columns have the types of their values; lists have one
-    if all items have the same, objects if all have the same members; what is left is text of JSON.
+    Columns of Parquet have their types. In CSV and TSV a column is numbers if all cells are such, as JSON writes them:
+    integers, or doubles if one has a fraction; any other is text. In JSON lines columns have the types of their values;
+    lists have one if all items have the same, objects if all have the same members; what is left is text of JSON, in
+    which text has its quotes.
 
     Attributes:
         table: the table.
@@ -83,12 +84,13 @@ class JoinedColumns:
     @cached_property
     def _kinds(self) -> dict[str, Kind]:
         """The kinds of all columns, of all of their cells."""
-        of_cell, merged = (_kind, _merged) if self.table.format == "jsonl" else (_kind_of_text, _merged_texts)
+        of_cell, others = (_kind, "json") if self.table.format == "jsonl" else (_kind_of_text, "string")
         kinds: dict[str, Kind] = dict.fromkeys(self.table.names)
         for row in self.table.all_rows():
             for name, cell in zip(row.names, row.cells, strict=True):
                 if cell is not None and (before := kinds[name]) not in ("json", "string"):
-                    kinds[name] = merged(before, of_cell(cell))
+                    merged = _merged(before, of_cell(cell))
+                    kinds[name] = others if merged == "json" else merged
                 elif cell is not None and before == "string" and not isinstance(cell, (str, bytes)):
                     kinds[name] = "json"
         return kinds
@@ -98,12 +100,8 @@ def _kind_of_text(cell: bytes) -> Kind:
     """Return the kind of a cell of TSV or CSV: a number only if it is written in the way of JSON."""
     text = cell.decode("utf-8", "replace")
     if _WHOLE.fullmatch(text):
-        return "int64"
+        return _kind(int(text))
     return "float64" if _FRACTION.fullmatch(text) and repr(float(text)) == text else "string"
-
-
-def _merged_texts(one: Kind, other: Kind) -> Kind:
-    return other if one is None or one == other else "string"
 
 
 def _kind(cell: Any) -> Kind:
@@ -156,10 +154,6 @@ def _type_of(arrow: Any, kind: Kind) -> Any:
 
 def _reader(kind: Kind, from_text: bool) -> Callable[[Any], Any]:
     """Return the function that makes a value of a cell, other than null."""
-    if not from_text:
-        return _text_of if kind == "json" else lambda cell: cell
-    return {"int64": int, "float64": float}.get(str(kind), bytes.decode)
-
-
-def _text_of(cell: Any) -> str:
-    return cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False, separators=(",", ":"))
+    if from_text:
+        return {"short": int, "int64": int, "float64": float}.get(str(kind), bytes.decode)
+    return partial(json.dumps, ensure_ascii=False, separators=(",", ":")) if kind == "json" else lambda cell: cell

@@ -515,7 +515,7 @@ def test_columns_of_a_view_against_a_model(run: Run, archive: Archive, monkeypat
         lambda: [draw.randrange(9) for _ in range(draw.randrange(1, 3))],
         lambda: [[draw.random()], []],
         lambda: {"b": draw.randrange(3), "a": draw.choice("xy")},
-        lambda: draw.choice([{"a": 1}, {"b": [None]}, [1, "x"], "text", 5]),
+        lambda: draw.choice([{"a": 1}, {"b": [None]}, [1, "x"], 5]),
     ]
     for _ in range(12):
         suffix, of_kinds = draw.choice([("csv", 3), ("tsv", 3), ("jsonl", 8), ("parquet", 7)])
@@ -550,6 +550,31 @@ def test_columns_of_a_view_against_a_model(run: Run, archive: Archive, monkeypat
         run("cat", source, "--keys-from", f"{given}:id", *join, *words[1:], "a.tar")
         run("cat", "out.parquet", "--keys-from", f"{given}:id", *words, "b.tar")
         assert Path("a.tar").read_bytes() == Path("b.tar").read_bytes()
+
+
+@each_row(
+    ("suffix", "cells", "expected"),
+    [
+        ("csv", ["1", "0.5", "0.25", ""], [1.0, 0.5, 0.25, None]),
+        ("csv", ["1", "2", "-3", "0"], [1, 2, -3, 0]),
+        ("csv", ["0.5", "01", "1", "2"], ["0.5", "01", "1", "2"]),
+        ("csv", ["0.50", "1", "2", "3"], ["0.50", "1", "2", "3"]),
+        ("csv", ["0.5", "9007199254740993", "1", "2"], ["0.5", "9007199254740993", "1", "2"]),  # no double has it
+        ("csv", ["9007199254740993", "1", "2", "3"], [9007199254740993, 1, 2, 3]),
+        ("jsonl", ["1", 1, None, [1]], ['"1"', "1", None, "[1]"]),
+        ("jsonl", [2, "abc", True, 1.5], ["2", '"abc"', "true", "1.5"]),
+        ("jsonl", ["1", "abc", None, "é"], ["1", "abc", None, "é"]),
+        ("jsonl", [1, 0.5, 2, None], [1.0, 0.5, 2.0, None]),
+    ],
+)
+def test_types_of_columns(suffix: str, cells: list[Any], expected: list[Any], run: Run, archive: Archive) -> None:
+    """Numbers are numbers if all are; values of several types are JSON, which says what each one is."""
+    parquet = pytest.importorskip("pyarrow.parquet", reason="views are Parquet files")
+    archive([(f"k{number}.txt", b"") for number in range(4)])
+    given = table(f"t.{suffix}", [{"id": f"k{number}", "v": cell} for number, cell in enumerate(cells)])
+    run("cat", "in.tar", "--join", f"{given}:id", "--set", "", "-o", "out.parquet")
+    found = parquet.read_table("out.parquet").column("v").to_pylist()
+    assert repr(found) == repr(expected)
 
 
 def test_no_columns_of_a_mix(run: Run, archive: Archive) -> None:
