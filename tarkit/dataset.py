@@ -118,7 +118,7 @@ def open(
         skip: names of problems to ignore, leaving out the samples concerned, or `"all"`.
         maxerr: how many problems of other names are treated like those of `skip`.
         on_problem: called with the message of each ignored problem, in place of `warnings.warn`.
-        on_missing: `"warn"` goes on without shards that are missing, and without what is lost of broken ones: it adds
+        on_missing: `"warn"` goes on without missing shards, and without the samples that broken ones have lost: it adds
             `missing-shard`, `truncated`, `zero-filled`, `no-end-marker`, `bad-header`, `bad-data` and `trailing-data`
             to `skip`.
         interleave: how many archives are open at a time, giving a sample each in turn.
@@ -127,10 +127,11 @@ def open(
         mode: `"tar"` for archives. Of text, `"lines"` and `"pages"` (up to a form feed) make a sample of each, its
             field txt, and `"keys"` a sample without fields for each line, its key.
         format: `"tar"`, `"cbors"`, `"msgpack"`, `"tfrecord"` or `"mds"`; by default suffix and first bytes say which.
-        set, key: fields of tables in Parquet, TFRecord and MDS, `"jpg:image cls:label"`, and keys: a column, or
-            `"{id:06d}"`; by default a column is the field of its name, a picture or a sound that of its format, and the
-            key is `__key__`.
-        tmpdir, storage_options: the directory of temporary files; how URLs are reached, such as `endpoint_url`.
+        set: fields of columns in Parquet, TFRecord and MDS, such as `"jpg:image cls:label"`; by default a column is the
+            field of its name, a picture or a sound that of its format.
+        key: the column with their keys, or a template such as `"{id:06d}"`; the default is `__key__`.
+        tmpdir: the directory of temporary files.
+        storage_options: how URLs are reached, such as `endpoint_url`.
 
     Raises TarkitError: an input does not exist, a pattern matches nothing, or there are no inputs.
 

@@ -242,14 +242,15 @@ class Loader(Iterable[Any]):
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Continue with a position in the next iteration, or with the positions of all workers.
 
-        A list has the positions of all workers of all nodes, as any number of nodes has stored them, also in states of
-        StatefulDataLoader. On the same number of nodes and workers each continues with its own. On any other, what is
-        left of the epoch is divided: with `shuffle="full"` samples, so that batches of all nodes together stay the same
-        where their size does; else shards that nobody has opened, the rest of each open one, and single samples of
-        shuffle buffers. Each remaining sample comes once. The next epoch is that of the new number of workers.
+        A list has the positions of all workers of all nodes, on any number of nodes, also in states of
+        StatefulDataLoader. On the same number of nodes and workers each worker continues with its own position. On
+        another number, what is left of the epoch is divided. With `shuffle="full"` these are samples: batches of all
+        nodes together have the same samples as before, if they have the same size. Otherwise these are shards that no
+        worker has opened, the rest of each open one, and single samples of shuffle buffers. Each remaining sample comes
+        once. The next epoch is that of the new number of workers.
 
-        It is one in the same shards, perhaps moved to another directory together, of the same samples: `where` and
-        other steps that leave samples out must be the same, and functions of `map` have the same names. Fields,
+        A position is one in the same shards, perhaps moved to another directory together, of the same samples: `where`
+        and other steps that leave samples out must be the same, and functions of `map` have the same names. Fields,
         decoding and the treatment of problems may be others.
 
         Shards that were read are not read again, but for samples that were in the shuffle buffer. In open ones the
@@ -257,7 +258,7 @@ class Loader(Iterable[Any]):
         batches the order differs; each remaining sample comes once.
 
         Raises:
-            Usage: it is a position in other shards or samples, or of another seed, order, node or worker; positions
+            Usage: the position is one in other shards or samples, or of another seed, order, node or worker; positions
                 of a list are missing, or cannot be divided: those with resample, length or equal (but for "drop" with
                 `shuffle="full"`), of mixes, and with `shuffle="full"` behind `map`.
         """
