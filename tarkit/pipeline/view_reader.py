@@ -75,6 +75,7 @@ class ViewReader:
         self.shards = {shard: self._locate(location, shard) for shard in self._file.shards()}
         self._ranges = RangeList(inputs.tmpdir)
         self._sources: dict[str, WindowSource] = {}
+        self._shard_of: dict[Source, str] = {}
         self.versions: dict[str, tuple[object, ...]] = {}
 
     def _locate(self, view: Location, shard: str) -> Location:
@@ -196,6 +197,7 @@ class ViewReader:
             source.close()
             raise Unsupported(f"{source.name}: the archive has changed since its samples were read", "open it again")
         self._sources[shard] = source
+        self._shard_of[source] = shard
         return source
 
     def _open(self, shards: Iterable[str]) -> None:
@@ -292,8 +294,7 @@ class ViewReader:
 
     def _look(self, batch: RowBatch, at: int) -> TarSample | None:
         source, start = batch.place(at)
-        shard = next(name for name, other in self._sources.items() if other is source)
-        place: tuple[Any, ...] = shard, start, batch.columns.stops[at].as_py(), [], None
+        place: tuple[Any, ...] = self._shard_of[source], start, batch.columns.stops[at].as_py(), [], None
         return self.sample(batch.key_of(at), place, batch.number(at))
 
     def _usual_sizes(self, rows: Rows) -> list[int] | None:
