@@ -5,7 +5,6 @@ Sound whose frames depend on those before is decoded from its start, so that a p
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 from tarkit.errors import TarkitError, Usage
@@ -13,7 +12,7 @@ from tarkit.media.container import container_format, open_container
 from tarkit.media.kinds import HEAD
 from tarkit.media.libraries import media_library
 from tarkit.media.limits import check_decoded
-from tarkit.media.whole_sound import check_end
+from tarkit.media.whole_sound import open_sound
 
 FORMS = ("numpy", "torch")
 _SEEKABLE = ("WAV", "WAVEX", "RF64", "W64", "FLAC", "AIFF", "AU", "CAF")  # frames of others depend on those before
@@ -78,8 +77,7 @@ class SoundDecoder:
         return min(first, whole), min(last, whole)
 
     def _by_soundfile(self, data: bytes) -> tuple[Any, int]:
-        with media_library("soundfile", "sound").SoundFile(io.BytesIO(data)) as file:
-            check_end(data, file.format)
+        with open_sound(data) as file:
             first, last = self._frames(file.samplerate, file.frames)
             begin = first if file.format in _SEEKABLE else 0
             check_decoded(4 * (last - begin) * file.channels, len(data))

@@ -12,7 +12,7 @@ from tarkit.errors import TarkitError
 from tarkit.media.coding_arrays import refuse_mask
 from tarkit.media.libraries import media_library
 from tarkit.media.limits import check_decoded
-from tarkit.media.whole_sound import check_end
+from tarkit.media.whole_sound import open_sound
 from tarkit.sizes import plural
 
 _FORMATS = {"wav": "WAV", "flac": "FLAC", "mp3": "MP3"}
@@ -33,9 +33,8 @@ def decode(data: bytes) -> tuple[Any, int]:
 
     Raises TarkitError for a sound that is cut off.
     """
-    _, soundfile = _libraries(encode=False)
-    with soundfile.SoundFile(io.BytesIO(data)) as sound:
-        check_end(data, sound.format)
+    _libraries(encode=False)
+    with open_sound(data) as sound:
         check_decoded(4 * sound.frames * sound.channels, len(data))
         return sound.read(dtype="float32", always_2d=True), int(sound.samplerate)
 

@@ -102,6 +102,41 @@ def declared_frames(frame: bytes) -> int | None:
     return None
 
 
+def samples_of_frames(data: bytes) -> int | None:
+    """Return the samples of a channel in the frames of an mp3 whose header does not say how many there are, else None.
+
+    They are not known of free format either.
+    """
+    at, total = first_frame(data), 0
+    if declared_frames(data[at : at + HEAD]) is not None:
+        return None
+    while length := frame_length(data, at):
+        if length is True:
+            return None
+        total += _samples(data[at + 1])
+        at += length
+    return total
+
+
+def with_length(data: bytes) -> bytes:
+    """Return an mp3 with a frame in front, with a header of Xing, that says how many frames there are."""
+    start, count = first_frame(data), 0
+    at = start
+    while length := frame_length(data, at):
+        count, at = count + 1, at + length
+    first, second, third, fourth = data[start : start + 4]
+    mono = fourth >> 6 == 3
+    side = (17 if mono else 32) if second >> 3 & 3 == 3 else (9 if mono else 17)  # bytes in front of the header
+    frame = bytes((first, second | 1, third & 0x0C | 0x90, fourth)) + bytes(side)
+    frame += b"Xing" + (1).to_bytes(4, "big") + count.to_bytes(4, "big")
+    return data[:start] + frame.ljust(frame_length(frame, 0), b"\0") + data[start:]
+
+
+def _samples(second: int) -> int:
+    """Return the samples of a channel in a frame, by the second byte of its header."""
+    return 1152 if second >> 3 & 3 == 3 else 576
+
+
 def _seconds_of_frames(data: bytes) -> float | None:
     """Return the length of a sound in seconds by its frames, also of variable bit rates; None if they do not say it."""
     at, total = first_frame(data), 0.0
@@ -110,6 +145,6 @@ def _seconds_of_frames(data: bytes) -> float | None:
             return None
         version, rate = data[at + 1] >> 3 & 3, data[at + 2] >> 2 & 3
         if total or data[at + 36 : at + 40] != b"VBRI":
-            total += (1152 if version == 3 else 576) / (_RATES[rate] >> {3: 0, 2: 1, 0: 2}[version])
+            total += _samples(data[at + 1]) / (_RATES[rate] >> {3: 0, 2: 1, 0: 2}[version])
         at += length
     return total or None

@@ -12,7 +12,7 @@ import zlib
 from typing import Any
 
 from tarkit.errors import TarkitError
-from tarkit.media.duration import declared_frames, first_frame, frame_length
+from tarkit.media.duration import declared_frames, first_frame, frame_length, samples_of_frames, with_length
 from tarkit.media.libraries import media_library, silent_stderr
 from tarkit.media.limits import NotDecoded
 from tarkit.sizes import plural
@@ -46,6 +46,25 @@ def check(data: bytes) -> None:
     if decoded != frames and 0 < frames < _UNKNOWN and format not in _ESTIMATED:
         raise TarkitError(f"{decoded} of {plural(frames, 'frame')} can be decoded")
     check_end(data, format)
+
+
+def open_sound(data: bytes) -> Any:
+    """Return a sound of soundfile, which is to be closed. Raises TarkitError if it is cut off.
+
+    libsndfile reads no more of an mp3 than it estimates, if the header does not say how long it is: then it gets one
+    that does. Of such a sound it leaves out the delay of a decoder, the first 529 samples.
+    """
+    soundfile = media_library("soundfile", "sound")
+    sound = soundfile.SoundFile(io.BytesIO(data))
+    try:
+        check_end(data, sound.format)
+        if sound.format in _ESTIMATED and sound.frames < (samples_of_frames(data) or 0):
+            sound.close()
+            return soundfile.SoundFile(io.BytesIO(with_length(data)))
+    except BaseException:
+        sound.close()
+        raise
+    return sound
 
 
 def check_end(data: bytes, format: str) -> None:

@@ -69,6 +69,26 @@ def test_parts_of_sounds(kind: str, codec: str) -> None:
         assert abs(part - expected).max(initial=0) < 1e-6
 
 
+@each_row("options", [{"bitrate_mode": "VARIABLE"}, {"bitrate_mode": "CONSTANT", "compression_level": 0.9}])
+@each_row("rate", [44100, 16000])
+def test_mp3_that_does_not_say_its_length(options: dict[str, Any], rate: int) -> None:
+    """All of it is decoded, though the first frames are larger than the others."""
+    from tarkit.media.duration import declared_frames, first_frame, frame_length
+
+    loud = numpy.random.default_rng(0).standard_normal((5 * rate, 2)) / 5
+    file = io.BytesIO()
+    soundfile.write(file, numpy.concatenate([loud, loud / 1e6, loud / 1e6]), rate, format="MP3", **options)
+    data = file.getvalue()
+    start = first_frame(data)
+    if declared_frames(data[start : start + 99]) is not None:
+        data = data[:start] + data[start + int(frame_length(data, start)) :]
+    for sound, found in (tarkit.sound()(data), parse_decode(True).decode("mp3", data)):
+        assert found == rate
+        assert len(sound) / rate == pytest.approx(15, abs=0.15)
+        assert abs(sound[rate : 4 * rate]).mean() > 0.1 > 0.01 > abs(sound[6 * rate :]).mean()
+    assert len(tarkit.sound(start=13, stop=14)(data)[0]) == rate
+
+
 @each_row("kind", ["wav", "wavex", "aiff", "flac", "ogg", "mp3"])
 def test_sounds_cut_off(kind: str) -> None:
     """What ends in the middle is an error, for each part behind the cut and for the whole."""
