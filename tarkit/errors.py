@@ -278,6 +278,11 @@ def spell_open(name: str, value: object) -> str:
     return f"tarkit.open(..., {spell(name, value)})" if command_line is None else spell(name, value)
 
 
+def spell_from(form: str) -> str:
+    """Return the argument that says the format of an input, as the caller writes it: `--from` on the command line."""
+    return spell_open("format", form) if command_line is None else f"--from {form}"
+
+
 def respell(text: str | None) -> str | None:
     """Return a text of a table, which names options, as a hint for the caller. Command lines in it stay."""
     if text is None or command_line is not None:

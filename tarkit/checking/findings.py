@@ -193,6 +193,7 @@ class ShardReport:
     Attributes:
         samples, entries: the number of its samples and entries.
         size: the length of its archive, decompressed, in bytes.
+        is_made: the archive is made of samples in messages, whose length is another one.
         first, last: its first and its last key.
         stored, sha256: length in bytes and hash of the file, if requested.
         located: its samples have offsets in it; those of a view have not.
@@ -207,6 +208,7 @@ class ShardReport:
     samples: int = 0
     entries: int = 0
     size: int = 0
+    is_made: bool = False
     first: bytes | None = None
     last: bytes | None = None
     stored: int | None = None
@@ -230,6 +232,7 @@ class ShardReport:
         counts = [plural(number, "problem") for number in [self.problems.total()] if number]
         counts += [plural(number, "note") for number in [self.notes.total()] if number]
         size = f"{plural(self.samples, 'sample')}, {plural(self.entries, 'entry')}, {plural(self.size, 'byte')}"
+        size += " as tar" if self.is_made else ""
         return f"{self.shard}: {', '.join([f'bad: {size}' if self.bad else f'ok: {size}', *counts])}"
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from tarkit.errors import Usage, spell
+from tarkit.errors import Usage, spell, spell_from
 from tarkit.joining.spec import JoinSpec, OnDuplicate
 from tarkit.options import Options, row
 from tarkit.pipeline.rows import parse_set
@@ -120,7 +120,8 @@ class TableInputOptions(Options):
         if not any(map(has_columns, inputs)):
             others = f", and there is no {spell('join')}" if words and joins is not None else ""
             option = spell("set") if words else spell("key")
-            raise Usage(f"{option} is for tables (.parquet, .tfrecord, .mds), and no input is one{others}")
+            message = f"{option} is for tables (.parquet, .tfrecord, .mds), and no input is one{others}"
+            raise Usage(message, f"{spell_from('tfrecord')} says that an input is one")
         return [each._replace(table=TableWords(words, self.key)) for each in inputs]
 
     def with_fields(self, data: Joinable, joins: JoinOptions | None = None) -> Joinable:

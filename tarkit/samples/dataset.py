@@ -237,6 +237,7 @@ def _stream(
     except Unsupported:
         reader.close()
         raise
+    made = codec in MESSAGES
     if codec == "zip":
         from tarkit.zip.reader import ZipReader
 
@@ -246,8 +247,10 @@ def _stream(
     elif codec is not None:
         reader = decoder(codec, reader, name, None if file is None else lambda: FileReader(file))
         if (form := location.format or message_format_by_suffix(name)) in MESSAGES:
-            reader = _messages(reader, location, form)
-    return _stream_source(reader, name, ahead, tmpdir, codec)
+            reader, made = _messages(reader, location, form), True
+    source = _stream_source(reader, name, ahead, tmpdir, codec)
+    source.is_made = made
+    return source
 
 
 def _stream_source(

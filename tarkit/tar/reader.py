@@ -24,8 +24,9 @@ from struct import Struct
 from typing import NamedTuple, Protocol
 from zlib import adler32
 
-from tarkit.errors import Problem, TarkitError, Unsupported, show
+from tarkit.errors import Problem, TarkitError, Unsupported, show, spell_from
 from tarkit.sizes import plural
+from tarkit.streams.codecs import MESSAGES, message_format
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.source import FileSource
 from tarkit.tar import block as blocks
@@ -468,10 +469,12 @@ class TarReader:
 
     def _not_tar(self) -> tuple[str, str]:
         """Return the kind of an input that begins without a header, and the hint."""
-        kind = recognise(bytes(self.source.peek(0, LENGTH)))
-        return (
-            ("this is not a tar archive", _NO_TAR) if kind is None else (f"this is {kind.what}, no archive", kind.hint)
-        )
+        head = bytes(self.source.peek(0, LENGTH))
+        if kind := recognise(head):
+            return f"this is {kind.what}, no archive", kind.hint
+        if form := message_format(head, ""):
+            return f"this is {MESSAGES[form].title}, no archive", f"{spell_from(form)} reads it"
+        return "this is not a tar archive", _NO_TAR
 
     def _ends(self, pos: int, limit: int, last: Raw | None) -> Problem:
         """Return the problem of an input that ends at `limit`; a header should be at `pos`, after the entry `last`."""

@@ -404,6 +404,7 @@ cat in.tar --join-by stem -> --join-by requires --join
 cat in.tar --on-duplicate last -> --on-duplicate requires --join
 cat in.tar --join t.csv -o t.csv -> t.csv is the output, and the table too
 cat in.tar --set cls -> --set is for tables (.parquet, .tfrecord, .mds), and no input is one, and there is no --join
+    | --from tfrecord says that an input is one
 
 shard tree -n 3 -c 1 -> -n and --even cannot be used with -c or -s
 shard tree --even -> --even requires a number of shards | -n 64, or a limited number of names: -o 'x-{00..63}.tar'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import shutil
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -247,3 +248,28 @@ def test_claims(here: Path) -> None:
             samples("x.tfrecord")
         assert sum(len(data) for _, data in read_records(lambda size: next(pieces, b""), crc32c)) == 100 << 20
         assert memory()[1] < 30 << 20
+
+
+def test_hints(run: Run, archive: Archive) -> None:
+    """A file without a suffix, and equal keys, have hints with the words; a verdict says of what its size is."""
+    archive(tar([("a.txt", b"1"), ("b.txt", b"1")]), "a.tar")
+    run("cat", "a.tar", "-o", "a.tfrecord")
+    shutil.copy("a.tfrecord", "a.bin")
+    Path("gz.bin").write_bytes(gzip.compress(Path("a.bin").read_bytes()))
+    for words, message in [
+        (["cat", "a.bin", "--set", "txt", "-o", "x.tar"], "is one, and there is no --join\nhint: --from tfrecord"),
+        (
+            ["cat", "a.bin", "--key", "txt", "-o", "x.tar"],
+            "is one\nhint: --from tfrecord says that an input",
+        ),
+        (["cat", "gz.bin", "-o", "x.tar"], "this is a TFRecord file, no archive"),
+        (["cat", "gz.bin", "-o", "x.tar"], "hint: --from tfrecord reads it"),
+        (["cat", "a.tfrecord", "--key", "txt", "-o", "x.tar"], "the key '1' is that of the sample before it as well"),
+        (["cat", "a.tfrecord", "--key", "txt", "-o", "x.tar"], "hint: --key COLUMN names another column, --key"),
+    ]:
+        assert message in run(*words, exit=None).stderr
+        assert not Path("x.tar").exists()
+    with pytest.raises(TarkitError) as raised:
+        tarkit.open("gz.bin").head()
+    assert raised.value.hint == "tarkit.open(..., format='tfrecord') reads it"
+    assert b"a.tfrecord: ok: 2 samples, 2 entries, 10240 bytes as tar\n" in run("check", "a.tfrecord", "-v").stdout
