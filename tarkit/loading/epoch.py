@@ -149,9 +149,9 @@ class Shards:
             hint = f"give fewer workers or more {words}s, or allow_idle=True{whole}"
             raise Usage(f"{units}: {batches}some would have no samples", hint)
 
-    def reader(self, place: WorkerPlace, progress: Progress) -> EpochReader:
+    def reader(self, place: WorkerPlace, progress: Progress, holds: bool = False) -> EpochReader:
         """Return the reader of a worker, from a position on."""
-        return EpochReader(self, place, progress)
+        return EpochReader(self, place, progress, holds)
 
     def part_size(self, epoch: int, place: WorkerPlace) -> int:
         """Return the number of samples of a worker in an epoch, where they were counted."""
@@ -223,8 +223,10 @@ class Shards:
 class EpochReader:
     """The samples of one epoch of a worker, from a position on. Iterate once."""
 
-    def __init__(self, shards: Shards, place: WorkerPlace, progress: Progress) -> None:
-        """`progress` says where to start."""
+    def __init__(self, shards: Shards, place: WorkerPlace, progress: Progress, holds: bool = False) -> None:
+        """`progress` says where to start. With `holds` samples count as given from `release` on."""
+        self._holds = holds
+        self._latest: tuple[Any, int, int] | None = None  # of the latest value, if it `holds` any: for `_give`
         self._shards = shards
         self._place = place
         self._settings = settings = shards.settings
@@ -269,6 +271,17 @@ class EpochReader:
             marks=self._marks.text,
         )
 
+    @property
+    def read(self) -> int:
+        """How many values were read in this epoch, with those that are held."""
+        return self._yielded if self._latest is None else self._latest[2]
+
+    def release(self) -> None:
+        """Count all values that were read as given."""
+        if self._latest is not None:
+            self._give(*self._latest)
+            self._latest = None
+
     def __iter__(self) -> Iterator[Any]:
         """Yield the samples as records, or batches of them. Those that the policy leaves out are as if not there.
 
@@ -297,33 +310,39 @@ class EpochReader:
 
     def _items(self, run: Run) -> Iterator[Any]:
         batch, size, collate = [], self._settings.batch, self._settings.collate or collate_lists
-        taken, read = self._taken, self._yielded
+        taken, read, holds = self._taken, self._yielded, self._holds
         for place, item, following in self._values(run):
             read += 1
+            if (holds or size is not None) and (not taken or taken[-1] is not place):  # not one more of the same sample
+                taken.append(place)
             if size is not None:
                 batch.append(item)
-                if not taken or taken[-1] is not place:  # not one more value of the same sample
-                    taken.append(place)
                 if len(batch) == size:
                     item, batch = collate(batch), []
             if not batch:
-                taken.clear()
-                if following:
-                    taken.append(place)
-                self._skip, self._yielded = following, read
+                self._move(place, following, read)
                 yield item
             if read == self._size:
                 break
         if batch and self._settings.partial:
             item = collate(batch)
-            self._end(read)
+            self._give(None, 0, read)
             yield item
-        self._end(read)
+        self._move(None, 0, read)
 
-    def _end(self, read: int) -> None:
-        """Move the position behind all values."""
+    def _move(self, place: Any, following: int, read: int) -> None:
+        """Move the position behind the latest value, now or at `release`."""
+        if self._holds:
+            self._latest = place, following, read
+        else:
+            self._give(place, following, read)
+
+    def _give(self, place: Any, following: int, read: int) -> None:
+        """Move the position behind all values that were read; the latest may be one of several of the same sample."""
         self._taken.clear()
-        self._skip, self._yielded = 0, read
+        if following:
+            self._taken.append(place)
+        self._skip, self._yielded = following, read
 
     def _values(self, run: Run) -> Iterator[tuple[tuple[int, int], Any, int]]:
         """Yield what samples give: the place of the sample, a value, and how many it has given if it may give more.

@@ -263,12 +263,15 @@ class MixedReader:
         self._start = progress
         self._size = shards.size(progress.epoch, place)
         self._draw = shards.draw(place, progress)
+        self._holds = shards.settings.batch is not None
         positions = progress.sources or [self._first(0)] * len(shards.sources)
         self._readers = [
-            source.reader(place, position) for source, position in zip(shards.sources, positions, strict=True)
+            source.reader(place, position, self._holds)
+            for source, position in zip(shards.sources, positions, strict=True)
         ]
         self._given = progress.given
-        self._before: Progress | None = progress  # the position while samples of a batch are drawn
+        self._drawn = self._draw.drawn.copy()  # as of the latest sample or batch that was given
+        self._before: Progress | None = progress  # the position of it, where a pass has begun since
 
     def _first(self, number: int) -> Progress:
         """Return the position at the start of a pass over a source."""
@@ -283,32 +286,31 @@ class MixedReader:
         return self._start._replace(
             given=self._given,
             sources=tuple(reader.progress() for reader in self._readers),
-            drawn=tuple(self._draw.drawn),
+            drawn=tuple(self._drawn),
             passes=tuple(self._draw.passes),
         )
+
+    def _give(self, count: int) -> None:
+        """Count values as given: all that were read."""
+        self._given += count
+        self._before = None
+        self._drawn[:] = self._draw.drawn
+        for reader in self._readers if self._holds else ():
+            reader.release()
 
     def __iter__(self) -> Iterator[Any]:
         """Yield samples as records, or batches of them."""
         settings = self._shards.settings
         size, collate = settings.batch, settings.collate or collate_lists
-        values, given = self._values(), self._given
-        if size is None:
-            for value in values:
-                self._given += 1
-                self._before = None
-                yield value
-            self._before = None
-            return
         batch: list[Any] = []
-        for value in values:
+        for value in self._values():
             batch.append(value)
-            if len(batch) == size:
-                item, given, batch = collate(batch), given + size, []
-                self._given, self._before = given, None
+            if size is None or len(batch) == size:
+                item, count, batch = value if size is None else collate(batch), len(batch), []
+                self._give(count)
                 yield item
-                self._before = self._now()
         item = collate(batch) if batch and settings.partial else None
-        self._given, self._before = given + len(batch), None
+        self._give(len(batch))
         if item is not None:
             yield item
 
@@ -325,7 +327,9 @@ class MixedReader:
                 read += 1
                 yield value
                 continue
-            barren = not self._readers[source].progress().given
+            if self._before is None:
+                self._before = self._now()  # what follows changes passes and readers
+            barren = not self._readers[source].read
             if barren and not draw.passes[source]:
                 self._leave_out(source)
                 continue
@@ -335,7 +339,7 @@ class MixedReader:
             if draw.end(source):
                 return
             again = self._first(draw.passes[source])
-            self._readers[source] = reader = shards.sources[source].reader(self._place, again)
+            self._readers[source] = reader = shards.sources[source].reader(self._place, again, self._holds)
             streams[source] = iter(reader)
 
     def _leave_out(self, source: int) -> None:

@@ -148,31 +148,49 @@ def _second(loader: tarkit.Loader) -> tarkit.Loader:
     return loader
 
 
-def test_an_error_in_a_batch(here: Path) -> None:
-    """The samples of a batch that fails come again."""
-    write(Random(5))
-    options: dict[str, Any] = {"batch": 3, "seed": 1}
-    data = tarkit.mix(
-        [(tarkit.open(f"s-{source}-*.tar"), 1 + source) for source in range(len(list(Path().glob("s-*-0.tar"))))],
-        until="all",
-    )
-    whole = keys(tarkit.loader(data, **options))
-    calls = []
+def test_errors_in_batches(here: Path) -> None:
+    """Where collate or transform fails, the values of a batch come again, also those of a pass that has ended."""
+    calls = limit = 0
 
-    def collate(items: list[Any]) -> Any:
-        calls.append(1)
-        if len(calls) == 3:
+    def call() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == limit:
             raise ValueError("no batch")
-        return {"__key__": [item["__key__"] for item in items]}
 
-    loader = tarkit.loader(data, **options, collate=collate)
-    batches = iter(loader)
-    found = keys([next(batches), next(batches)])
-    with pytest.raises(ValueError, match="no batch"):
-        next(batches)
-    again = tarkit.loader(data, **options)
-    again.load_state_dict(loader.state_dict())
-    assert found + keys(again) == whole
+    def values(sample: dict[str, Any]) -> Any:
+        for number in range(len(sample["__key__"]) % 4 + sample["__key__"].count("3")):
+            call()
+            yield f"{sample['__key__']}: {number}"
+
+    def collate(items: list[Any]) -> list[Any]:
+        call()
+        return items
+
+    for seed in range(15 * ROUNDS):
+        random = Random(seed)
+        sources = write(random)
+        weights, mix, options, _ = draw(random, sources)
+        inputs = [(tarkit.open(f"s-{source}-*.tar"), weight) for source, weight in enumerate(weights)]
+        options |= {"equal": None, "transform": values, **({"collate": collate} if options["batch"] else {})}
+        make = partial(tarkit.loader, tarkit.mix(inputs, **mix), **options)
+        calls, limit = 0, -1
+        whole = list(islice(make(), MOST))
+        found: list[Any] = []
+        loader = make()
+        for _ in range(20):
+            calls, limit = 0, random.randint(4, 40)
+            try:
+                found.extend(item for item in islice(loader, MOST - len(found)))
+                break
+            except ValueError:
+                state = json.loads(json.dumps(loader.state_dict()))
+                loader = make()
+                loader.load_state_dict(state)
+        else:
+            limit = -1
+            found += islice(loader, MOST - len(found))
+        assert found == whole, (seed, weights, mix, options)
 
 
 def test_what_is_refused(here: Path) -> None:
