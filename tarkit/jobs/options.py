@@ -83,7 +83,7 @@ class JobOptions(Options):
         "--resume",
         default=False,
         help="Leave out jobs that --journal has as done.",
-        more="Unless one of their inputs or outputs has changed, or the command line.",
+        more="A job is done again if its command line, or one of its inputs or outputs, has changed.",
     )
     shard_index: str | None = row(
         "Jobs",
