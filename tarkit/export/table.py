@@ -35,7 +35,7 @@ from tarkit.samples.fields import OnMissing
 from tarkit.samples.sample import TarSample, singly
 from tarkit.sizes import plural
 from tarkit.streams.codecs import codec_by_suffix, message_format_by_suffix
-from tarkit.streams.location import Location, is_view
+from tarkit.streams.location import Location, is_view, says_view
 
 SUFFIXES: dict[TableFormat, tuple[str, ...]] = {
     "csv": (".csv", ".csv.gz", ".csv.zst"),
@@ -132,6 +132,13 @@ def write_table(
             table.columns = with_features(table.columns)
         if _is_located(data, options, format, table):
             table.columns[1:1] = location_columns(data, output)
+        elif says_view(output.location):
+            message = (
+                f"{output.location.name}: the name is that of a view, and the table would not say where samples lie"
+            )
+            raise Usage(
+                message, "end it in .parquet alone; a view needs __key__, plain archives, and columns that are no media"
+            )
         rows = run.draw("writing", _counted(run, table), lambda: run.bytes, lambda: run.samples)
         for piece in gathered(pieces(format, table.columns, rows, options.header)):
             written = shown(piece)

@@ -24,7 +24,7 @@ from tarkit.samples.fields import Fields, common_directory
 from tarkit.samples.sample import SampleBatch
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.fileobjects import FileObjectInput, reader_of
-from tarkit.streams.location import Location, expand_inputs, is_view
+from tarkit.streams.location import Location, expand_inputs, is_view, says_view
 from tarkit.threads import codec_threads
 
 if TYPE_CHECKING:
@@ -188,6 +188,8 @@ def _open_view(location: Location, inputs: InputReader) -> BatchSource | None:
     try:
         return ViewReader(location, inputs)
     except NotView:
+        if says_view(location):
+            raise
         return ParquetInput(location)
 
 

@@ -26,7 +26,7 @@ from tarkit.samples.dataset import open_source
 from tarkit.samples.sample import ABSENT
 from tarkit.stores.names import stays_below
 from tarkit.stores.schemes import find_scheme, is_socket, public_name, scheme_of
-from tarkit.streams.location import PARQUET, Location, RowsOfView, is_view
+from tarkit.streams.location import PARQUET, Location, RowsOfView, is_view, says_view
 from tarkit.streams.source import WindowSource
 from tarkit.tables.parquet import SourceFile, held_type, load_pyarrow, parquet_errors, value_errors
 from tarkit.tables.reader import TableRow
@@ -322,7 +322,7 @@ class ViewFile:
             table = parquet.ParquetFile(SourceFile(source))
             schema = table.schema_arrow
             self._places = [name for name in PLACES if name in schema.names]
-            self._check(schema)
+            self._check(schema, says_view(location))
             # each name is there once in memory
             self._file = parquet.ParquetFile(SourceFile(source), metadata=table.metadata, read_dictionary=[SHARD])
         metadata = self._file.metadata
@@ -346,12 +346,14 @@ class ViewFile:
         """Set the directory of temporary files for values."""
         self._stored.tmpdir = tmpdir
 
-    def _check(self, schema: Any) -> None:
+    def _check(self, schema: Any, says_view: bool) -> None:
         missing = [name for name in REQUIRED if name not in schema.names]
         if missing:
             kind, hint = Usage, None
             if {SHARD, START, STOP} <= {*missing}:
                 kind, hint = NotView, f"cat packs other tables: tarkit cat {self.name} -o NAME.tar"
+                if says_view:
+                    hint = "write it again with these columns; the name of another table ends in .parquet alone"
             message = f"{self.name}: a view needs the columns {', '.join(REQUIRED)}; missing: {', '.join(missing)}"
             raise kind(message, hint)
         if twice := {name for name in schema.names if schema.names.count(name) > 1}:

@@ -221,6 +221,13 @@ def is_view(location: Location) -> bool:
     return (name.partition("?")[0] if name.startswith("http") else name).endswith(PARQUET)  # a URL may be signed
 
 
+def says_view(location: Location) -> bool:
+    """Return whether the name of a Parquet file, or of the directory of its parts, says that it is a view."""
+    name = location.text.lower()
+    name = name.partition("?")[0] if name.startswith("http") else name
+    return re.search(r"\.view\.parquet(?:/[^/]*)?$", name) is not None
+
+
 def has_columns(location: Location) -> bool:
     """Return whether the name of an input says that it is a table: a view, or a file of records with named values."""
     form = location.format or message_format_by_suffix(location.text)

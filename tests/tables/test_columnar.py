@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import shutil
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,16 @@ def test_refused(columns: dict[str, Any], words: list[str], message: str, run: R
 def test_no_table(run: Run, archive: Archive) -> None:
     """Options of tables need one; a damaged one is named; a view is no recipe."""
     name = archive({"a.txt": b""})
+    for view in ("x.view.parquet", "spark.view.parquet/part-0.parquet"):
+        Path(view).parent.mkdir(exist_ok=True)
+        shutil.copy(table(KEY | {"a": ["x"]}), view)
+        ran = run("cat", view, "-o", "o.tar", exit=2)
+        assert f"{view}: a view needs the columns __key__, __shard__, __start__, __stop__; missing: __sh" in ran.stderr
+        assert "write it again with these columns" in run("check", view, exit=1).stdout.decode()
+    for words in ("--no-locate", "--no-key"):
+        ran = run("tsv", name, "-f", "txt", words, "-o", "new.view.parquet", exit=2)
+        assert "new.view.parquet: the name is that of a view, and the table would not say" in ran.stderr
+        assert not Path("new.view.parquet").exists()
     line = "tarkit: --key is for tables (.parquet, .tfrecord, .mds), and no input is one"
     assert run("cat", name, "--key", "x", exit=2).lines[0] == line
     data = Path(table(KEY | {"a": ["x" * 999]})).read_bytes()
