@@ -161,7 +161,7 @@ class ViewReader:
         for at in range(len(rows.keys)):
             for shard, start, stop in rows.ranges(at):
                 source = self._sources[shard]
-                if not is_object(source) or not 0 <= start < stop <= (source.size or 0):
+                if not is_object(source) or not _can_be(source, start, stop):
                     continue
                 if not whole and stop - start > source.gap:
                     stop = start + HEADERS
@@ -225,11 +225,7 @@ class ViewReader:
             parts = [(self._source(shard), start, stop)]
             if rows.more is not None:
                 parts += [(self._source(each.shard), each.start, each.stop) for each in rows.more[at]]
-            bad = [
-                (source, low)
-                for source, low, high in parts
-                if not 0 <= low < high <= (source.size or 0) or (low | high) % 512
-            ]
+            bad = [(source, low) for source, low, high in parts if not _can_be(source, low, high)]
             if not bad:
                 places.append(self._ranges.place(key, parts))
                 continue
@@ -300,7 +296,7 @@ class ViewReader:
     def _usual_sizes(self, rows: Rows) -> list[int] | None:
         """Return the bytes of samples if each is one range that can be."""
         starts, stops = rows.starts, rows.stops
-        if rows.more is not None or (reduce(or_, starts) | reduce(or_, stops)) % 512 or min(starts) < 0:
+        if rows.more is not None or (reduce(or_, starts) | reduce(or_, stops)) % block.BLOCK or min(starts) < 0:
             return None
         ends: dict[str, int] = {}  # of each archive, the last one
         for shard, stop in zip(rows.shards, stops, strict=True):
@@ -444,6 +440,11 @@ def _open_plain(location: Location) -> WindowSource:
         f"{location.name}: it is compressed, and a view needs plain archives",
         f"tarkit cat {location.name} -o NAME.tar makes a plain archive",
     )
+
+
+def _can_be(source: Source, start: int, stop: int) -> bool:
+    """Return whether a range may be that of a sample: it is of whole blocks, at least one, and in the archive."""
+    return 0 <= start < stop <= (source.size or 0) and not (start | stop) % block.BLOCK
 
 
 def _decoded(arrow: Any, column: Any) -> Any:

@@ -31,6 +31,7 @@ from tarkit.streams.source import WindowSource
 from tarkit.tables.parquet import SourceFile, held_type, load_pyarrow, parquet_errors, value_errors
 from tarkit.tables.reader import TableRow
 from tarkit.tables.stored_columns import StoredColumns
+from tarkit.tables.vectors import integers, key_list
 
 INTO = "__into__"
 """The column of a view of `split` that has the shard of each sample: a value, as any other column."""
@@ -277,22 +278,14 @@ def _values(arrow: Any, column: Any, name: str) -> list[Any]:
         names = column.dictionary.to_pylist()
         return list(map(names.__getitem__, _numbers(arrow, column.indices)))
     if name == KEY:
-        text = (column.dictionary_decode() if types.is_dictionary(kind) else column).cast(arrow.large_binary())
-        _, offsets, data = text.buffers()
-        ends = memoryview(offsets).cast("q")[text.offset : text.offset + len(text) + 1].tolist()
-        held = b"" if data is None else bytes(memoryview(data)[ends[0] : ends[-1]])
-        keys = [held[low - ends[0] : high - ends[0]] for low, high in pairwise(ends)]
-        if not held.isascii():
-            list(map(bytes.decode, keys))  # raises UnicodeDecodeError
-        return keys
+        text = (column.dictionary_decode() if types.is_dictionary(kind) else column).cast(arrow.large_string())
+        text.validate(full=True)  # UTF-8
+        return key_list(text)
     return list(column.to_pylist())
 
 
 def _numbers(arrow: Any, column: Any) -> list[int]:
-    if not len(column):
-        return []
-    wide = column if column.type == arrow.int64() else column.cast(arrow.int64())
-    return memoryview(wide.buffers()[1]).cast("q")[wide.offset : wide.offset + len(wide)].tolist()
+    return integers(column.cast(arrow.int64())).tolist()
 
 
 class ViewFile:

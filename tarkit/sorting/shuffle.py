@@ -19,12 +19,11 @@ def random_keys(seed: int, epoch: int = 0, start: int = 0) -> Iterator[bytes]:
     Key `i` is the bytes from 16 * (i % 1024) on of SHAKE-128 (FIPS 202) of the ASCII text
     `tarkit shuffle SEED EPOCH BLOCK`, the numbers in decimal, BLOCK being i // 1024.
     """
-    block, first = divmod(start, _BATCH)
+    keys = RandomKeys(seed, epoch, start)
     while True:
-        digest = _digest(seed, epoch, block)
-        for place in range(KEY * first, KEY * _BATCH, KEY):
-            yield digest[place : place + KEY]
-        block, first = block + 1, 0
+        several = keys.take(_BATCH)
+        for place in range(0, KEY * _BATCH, KEY):
+            yield several[place : place + KEY]
 
 
 class RandomKeys:

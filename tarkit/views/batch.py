@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, reduce
-from itertools import pairwise
 from typing import Any, NamedTuple, overload
 
 from tarkit.samples.sample import ABSENT, SampleBatch, TarSample
 from tarkit.streams.ranges import Held, JoinedSource
 from tarkit.streams.source import Source
 from tarkit.tables.parquet import load_compute, load_pyarrow, plain_values, value_errors
-from tarkit.tables.vectors import buffer_numbers, integers
+from tarkit.tables.vectors import integers, key_list
 from tarkit.tar import block
 
 
@@ -300,13 +299,3 @@ def renumbered(numbers: Any, number_of: Callable[[int], int]) -> Any:
     arrow, compute = load_pyarrow("a view")[0], load_compute()
     used = numbers.unique()
     return arrow.array(map(number_of, used.to_pylist()), arrow.int32()).take(compute.index_in(numbers, used))
-
-
-def key_list(array: Any) -> list[bytes]:
-    """Return keys as bytes, of an array of text: of its buffers, in a fifth of the time of `to_pylist`."""
-    text = array.cast("large_binary")
-    _, offsets, data = text.buffers()
-    ends = buffer_numbers(offsets, text.offset, len(text) + 1).tolist()
-    held = b"" if data is None else bytes(memoryview(data)[ends[0] : ends[-1]])
-    first = ends[0]
-    return [held[low - first : high - first] for low, high in pairwise(ends)]
