@@ -23,7 +23,7 @@ from tarkit.streams.codecs import (
     parse_spec,
 )
 from tarkit.streams.fileobjects import FileObjectSink, object_name
-from tarkit.streams.location import Location, is_view, parse_output
+from tarkit.streams.location import PARQUET, Location, is_view, parse_output
 from tarkit.streams.sink import EncodedSink, Sink, open_sink
 from tarkit.streams.text import parse_file
 
@@ -126,6 +126,8 @@ class Output(NamedTuple):
             if form is not None:
                 raise Usage(f"{self.location.name}: a zip holds files, and not {MESSAGES[form].title}")
             return ZipSink(self._plain(text, fresh), codec[1], self.directory)
+        if codec is not None and is_view(Location("path", os.path.splitext(text)[0], "")):
+            raise Usage(f"{self.location.name}: Parquet is not compressed again", f"its name ends in {PARQUET}")
         if form == "mds" and codec is not None:
             raise Usage(f"{self.location.name}: shards of MDS are written without compression", "name them .mds")
         sink = self._plain(text, fresh)

@@ -516,6 +516,11 @@ def _archives_or_error(directory: str) -> list[Location]:
     archives = _archives(directory)
     if not archives:
         name = _path(directory).name
+        if _chooser(directory) is _is_part:
+            raise TarkitError(
+                f"{name}: no parts of a table in this directory",
+                f"its name ends in {PARQUET}, as those of its parts do; '{os.path.join(name, '*.tar')}' reads archives",
+            )
         raise TarkitError(
             f"{name}: no archives in this directory",
             f"looked for {' '.join(suffix for suffix in ARCHIVE_SUFFIXES if suffix not in _RARE)}; "

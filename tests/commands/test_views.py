@@ -442,6 +442,14 @@ def test_a_field_of_a_column_that_a_view_has_not(run: Run, make: Callable[[], st
         assert not Path("out.tar").exists()
 
 
+@each_row("command", ["cat v.parquet -o x.parquet.gz", "tsv v.parquet -f jpg -o x.parquet.gz"])
+def test_the_name_of_a_compressed_table(run: Run, make: Callable[[], str], command: str) -> None:
+    """A name such as x.parquet.gz is refused: what is written would be no Parquet."""
+    make()
+    assert "x.parquet.gz: Parquet is not compressed again" in run(*command.split(), exit=2).stderr
+    assert not Path("x.parquet.gz").exists()
+
+
 def test_an_archive_of_the_view_as_output(run: Run, make: Callable[[], str]) -> None:
     """An archive that a view names is an input: it is not replaced."""
     view = make()

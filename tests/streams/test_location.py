@@ -20,7 +20,7 @@ KNOWN = ", ".join(f"{scheme}://" for scheme in sorted(schemes.SCHEMES))
 
 FILES = """
     a.tar b.tar s-1.tar s-2.tar s-10.tar s-02.tar notes.txt p{1..2}.tar star*.tar pipe:x s3:y -
-    d/1.tar d/10.tgz d/2.tar.gz d/.hidden.tar d/.9.tar.77.part d/x.tar.part d/readme d/UP.TAR
+    d/1.tar d/10.tgz d/2.tar.gz d/.hidden.tar d/.9.tar.77.part d/x.tar.part d/readme d/UP.TAR empty.parquet/a.tar
     d/sub.tar/deep.tar d/low/deep.tar empty/readme mixed/x.tar mixed/none/readme f%20.tar new\nline.tar
 """.replace("\n   ", " ").split(" ")
 
@@ -89,6 +89,7 @@ BAD = [
     ("z*.tar", "z*.tar: matches no archive", 1, "subdirectories"),
     ("{a,z}*.tar", "z*.tar: matches no archive", 1, "subdirectories"),
     ("empty", "empty: no archives in this directory", 1, "'empty/**/*.tar'"),
+    ("empty.parquet", "empty.parquet: no parts of a table in this directory", 1, "'empty.parquet/*.tar'"),
     ("no\nsuch", "'no\\x0asuch': No such file or directory", 1, None),
     ("\udcff", "'\\xff': No such file or directory", 1, None),
     ("", "the name of an input is empty", 2, "shell variable"),
