@@ -61,10 +61,13 @@ class NumberList(list[Any]):
 
 
 def parquet_schema(word: str, storage: StoreOptions | None) -> Any:
-    """Return the schema of a Parquet file, as Arrow has it."""
+    """Return the schema of a Parquet file, as Arrow has it. Raises Usage for two columns of one name."""
     _, parquet = load_pyarrow(f"{file_label(word)}: Parquet")
     with _parquet_file(parquet, word, storage) as file:
-        return file.schema_arrow
+        schema = file.schema_arrow
+    if twice := {name for name in schema.names if schema.names.count(name) > 1}:
+        raise Usage(f"{file_label(word)}: the column {show(min(twice))} is there twice")
+    return schema
 
 
 def number_types(schema: Any) -> dict[str, str]:

@@ -163,6 +163,15 @@ def test_samples_drawn_of_rows_keep_their_values(archive: Archive, rows: int) ->
         assert written.column("own").to_pylist() == written.column("__key__").to_pylist()
 
 
+def test_two_columns_of_one_name_in_a_joined_table(archive: Archive) -> None:
+    """It is an error, as in a table that is an input: which of them is meant is not known."""
+    archive_of(archive, 1)
+    columns = [arrow.array([text]) for text in ("k0", "one", "other")]
+    parquet.write_table(arrow.Table.from_arrays(columns, names=["__key__", "x", "x"]), "t.parquet")
+    with pytest.raises(TarkitError, match=r"t\.parquet: the column 'x' is there twice"):
+        tarkit.open("in.tar").join("t.parquet").set("x").write("out.tar")
+
+
 @pytest.mark.parametrize("kind", VIEWS, ids=str)
 def test_columns_of_views_of_text(archive: Archive, kind: Any) -> None:
     """Columns that an order of Arrow does not know are shuffled and sorted as others."""
