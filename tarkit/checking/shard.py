@@ -132,7 +132,7 @@ class ShardCheck:
         yield from self._findings
         if self._batch:
             yield self._batch
-        self.report.size, self.report.is_made = self._survey.end, self.source.is_made
+        self.report.size, self.report.is_made = self._survey.end, self.source.form is not None
         self.report.fields = dict(self._sets.counts().most_common(1))
 
     def _samples(self) -> Iterator[Item]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tarkit.bytereader import ByteReader
-from tarkit.errors import Problem, show, spell
+from tarkit.errors import Problem, show
 from tarkit.messages.encodings import load_unpack
 from tarkit.messages.maps import EncodeValue, IncompleteMap, MalformedMap, Split, map_to_entries
 from tarkit.streams.codecs import CUT, MESSAGES
-from tarkit.tables.map_fields import MapFields
+from tarkit.tables.map_fields import MapFields, keys_hint
 from tarkit.tables.recipe import MalformedRow
 from tarkit.tar.generated import GeneratedArchive
 
@@ -60,8 +60,7 @@ class MapArchive(GeneratedArchive):
                 sample = item[0] if self._fields is None else self._chosen(self._fields, item[0])
                 key, archive = map_to_entries(sample, self._split, self._encode_value)
                 if key == last:
-                    words = f"{spell('key', 'COLUMN')} names another column, {spell('key', '{index:09d}')} numbers rows"
-                    hint = None if self._fields is None else words
+                    hint = None if self._fields is None else keys_hint()
                     raise MalformedMap(f"the key {show(key)} is that of the sample before it as well", hint)
                 self.count, last = self.count + 1, key
                 yield archive

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tarkit.errors import Problem, TarkitError, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.sample import is_safe, key_of
+from tarkit.streams.codecs import MESSAGES
 from tarkit.streams.source import Source
 from tarkit.tar import block, pax
 from tarkit.tar.reader import Entry, Raw, TarReader
@@ -118,7 +119,13 @@ class EntryChecks:
         try:
             good = self.policy.apply(problem) == "keep"
         except Problem:
-            problem.hint = scattered_hint(equal_parts(self.source, key, (0, start)))
+            form = self.source.form
+            if form is not None and MESSAGES[form].has_columns:
+                from tarkit.tables.map_fields import keys_hint  # slow to import
+
+                problem.hint = keys_hint()
+            else:
+                problem.hint = scattered_hint(equal_parts(self.source, key, (0, start)))
             raise
         if good:
             self.policy.scattered.add(hash(key))

@@ -237,7 +237,7 @@ def _stream(
     except Unsupported:
         reader.close()
         raise
-    made = codec in MESSAGES
+    form = codec if codec in MESSAGES else None
     if codec == "zip":
         from tarkit.zip.reader import ZipReader
 
@@ -246,10 +246,11 @@ def _stream(
         reader = _messages(reader, location, codec)
     elif codec is not None:
         reader = decoder(codec, reader, name, None if file is None else lambda: FileReader(file))
-        if (form := location.format or message_format_by_suffix(name)) in MESSAGES:
-            reader, made = _messages(reader, location, form), True
+        form = location.format or message_format_by_suffix(name)
+        form = form if form in MESSAGES else None
+        reader = reader if form is None else _messages(reader, location, form)
     source = _stream_source(reader, name, ahead, tmpdir, codec)
-    source.is_made = made
+    source.form = form
     return source
 
 

@@ -38,7 +38,7 @@ class Source:
         size: the length of the archive; None until a stream has ended.
         seekable: whether bytes can be read at any time and in any order.
         codec: the codec that the archive was compressed with, None for a plain one.
-        is_made: whether the archive is made of samples in messages.
+        form: the format of messages, of whose samples the archive is made; None for an archive.
         failure: the error that ended a stream early; the bytes before it were read.
         object_version: the version of the object of a store, also of one that is read from the cache.
         location: where the archive is, if its bytes are those of a file or an object that can be opened again.
@@ -46,7 +46,7 @@ class Source:
 
     seekable = True
     codec: str | None = None
-    is_made = False
+    form: str | None = None
     object_version: str | None = None
     location: Location | None = None
 

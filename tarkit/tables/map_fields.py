@@ -25,6 +25,11 @@ KEY = "__key__"
 _CODER = Coder()
 
 
+def keys_hint() -> str:
+    """Return the hint for rows whose keys are equal."""
+    return f"{spell('key', 'COLUMN')} names another column, {spell('key', '{index:09d}')} numbers rows"
+
+
 class NoContent(NamedTuple):
     """A value that is no content, and why: an error if a field or a key needs it."""
 

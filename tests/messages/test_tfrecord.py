@@ -253,6 +253,8 @@ def test_claims(here: Path) -> None:
 def test_hints(run: Run, archive: Archive) -> None:
     """A file without a suffix, and equal keys, have hints with the words; a verdict says of what its size is."""
     archive(tar([("a.txt", b"1"), ("b.txt", b"1")]), "a.tar")
+    archive(tar([("a.txt", b"1"), ("b.txt", b"0"), ("c.txt", b"1")]), "c.tar")
+    run("cat", "c.tar", "-o", "c.tfrecord")
     run("cat", "a.tar", "-o", "a.tfrecord")
     shutil.copy("a.tfrecord", "a.bin")
     Path("gz.bin").write_bytes(gzip.compress(Path("a.bin").read_bytes()))
@@ -265,6 +267,7 @@ def test_hints(run: Run, archive: Archive) -> None:
         (["cat", "gz.bin", "-o", "x.tar"], "this is a TFRecord file, no archive"),
         (["cat", "gz.bin", "-o", "x.tar"], "hint: --from tfrecord reads it"),
         (["cat", "a.tfrecord", "--key", "txt", "-o", "x.tar"], "the key '1' is that of the sample before it as well"),
+        (["cat", "c.tfrecord", "--key", "txt", "-o", "x.tar"], "[scattered-sample]\nhint: --key COLUMN names another"),
         (["cat", "a.tfrecord", "--key", "txt", "-o", "x.tar"], "hint: --key COLUMN names another column, --key"),
     ]:
         assert message in run(*words, exit=None).stderr
