@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
+from itertools import repeat
 from typing import Any
 
 from tarkit.problems import Policy
@@ -17,6 +18,7 @@ from tarkit.views.batch import RowBatch, mask_of
 
 COUNTED = ("int64", "int32", "string")  # types of columns of which each value is evaluated once,
 FEW = 4  # if it comes as often as this
+SINGLY = 256  # rows at most that are evaluated alone before the next ones are passed on
 
 
 class _Item(TarSample):
@@ -78,8 +80,8 @@ def _by_columns(where: Where, batches: Iterator[SampleBatch], policy: Policy) ->
 def _chosen(where: Where, batch: RowBatch, policy: Policy) -> Iterator[SampleBatch]:
     """Yield the rows that are selected: by columns, but where one of these is null by the archive.
 
-    Rows of which one may be a problem are halved down to that row, and an archive is read in the turn of its row: what
-    comes behind the rows that are taken is no problem.
+    Rows of which one may be a problem are halved, to few that are evaluated in turn, and an archive is read in the turn
+    of its row: an error behind the rows that are taken is none.
     """
     columns = {name: batch.column(name) for name in where.names}
     incomplete = [column for column in columns.values() if column.null_count]
@@ -89,30 +91,41 @@ def _chosen(where: Where, batch: RowBatch, policy: Policy) -> Iterator[SampleBat
         valid = reduce(compute.and_, (column.is_valid() for column in incomplete))
         columns = {name: each.filter(valid) for name, each in columns.items()}
     flags = _together(where, columns, batch.count if valid is None else valid.true_count)
-    if flags is None and batch.count > 1:
+    if flags is None and batch.count > SINGLY:
         half = batch.count // 2
         yield from _chosen(where, batch.part(0, half), policy)
         yield from _chosen(where, batch.part(half, batch.count), policy)
-    elif flags is None:
-        if where(next(batch.samples()), policy):
-            yield batch
-    elif valid is None:
-        yield from _apart(batch, flags)
-    else:
+    elif flags is None or valid is not None:
         yield from _in_turn(where, batch, valid, flags, policy)
+    else:
+        yield from _apart(batch, flags)
 
 
 def _in_turn(where: Where, batch: RowBatch, valid: Any, flags: Any, policy: Policy) -> Iterator[SampleBatch]:
-    """Yield the rows that are selected, of which those that are not valid are read; `flags` has those of the others."""
-    begin = seen = 0
-    compute = load_compute()
-    for number in (*compute.indices_nonzero(compute.invert(valid)).to_pylist(), batch.count):
-        if number > begin:
-            yield from _apart(batch.part(begin, number), flags.slice(seen, number - begin))
-        seen += number - begin
-        begin = number + 1
-        if number < batch.count and (sample := batch.sample(number)) is not None and where(sample, policy):
-            yield batch.part(number, begin)
+    """Yield the rows that are selected, in parts of more and more rows that are evaluated alone; the first has none.
+
+    An error of a row comes behind the rows in front of it. `flags` has those of the rows that are valid, or is None.
+    """
+    known = None if flags is None else iter(flags.to_pylist())
+    complete = repeat(True) if valid is None else valid.to_pylist()
+    selected = bytearray(batch.count)
+    begin = alone = most = 0
+    for number, (sample, has_all) in enumerate(zip(batch.samples(), complete, strict=False)):
+        if has_all and known is not None:
+            selected[number] = next(known)
+            continue
+        if alone >= most and number > begin:
+            yield from _apart(batch.part(begin, number), mask_of(selected[begin:number]))
+            begin, alone, most = number, 0, min(2 * most + 1, SINGLY)
+        try:
+            read = sample if has_all else batch.sample(number)
+            selected[number] = read is not None and where(read, policy)
+        except Exception:
+            if number > begin:
+                yield from _apart(batch.part(begin, number), mask_of(selected[begin:number]))
+            raise
+        alone += 1
+    yield from _apart(batch.part(begin, batch.count), mask_of(selected[begin:]))
 
 
 def _together(where: Where, columns: Mapping[str, Any], count: int) -> Any | None:
