@@ -178,7 +178,10 @@ def test_columns_of_views_of_text(archive: Archive, kind: Any) -> None:
     places = archive_of(archive, 9)
     value = {"string_view": "é", "binary_view": b"e"}.get(str(kind), ["x"] if arrow.types.is_list(kind) else {"a": "x"})
     column = arrow.array([value, None] * 4 + [value], kind)
-    parquet.write_table(arrow.Table.from_pylist(places).append_column("v", column), "v.parquet")
+    try:
+        parquet.write_table(arrow.Table.from_pylist(places).append_column("v", column), "v.parquet")
+    except arrow.ArrowNotImplementedError as error:
+        pytest.skip(f"this pyarrow does not write {kind}: {error}")
     expected = {row["__key__"]: value for row, value in zip(places, column.to_pylist(), strict=True)}
     view = tarkit.open("v.parquet")
     for data in (view.shuffle(seed=1), view.sort("__key__"), tarkit.open("in.tar").join("v.parquet").set("")):
