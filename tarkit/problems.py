@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
 from tarkit.errors import Problem, TarkitError, Usage, respell, spell, system_hint
-from tarkit.sizes import plural
+from tarkit.sizes import and_more, plural
 
 Action = Literal["keep", "drop"]
 
@@ -116,7 +116,7 @@ PROBLEMS: dict[str, ProblemKind] = {
     ),
     "missing-shard": ProblemKind(
         "error",
-        "an input, or an archive that a view or a --manifest names, does not exist, may not be read or is no archive",
+        "an input, or an archive that a view or a --manifest names, does not exist, cannot be read or is no archive",
         "continues without it",
         "continues without it; the summary names it. `all` does not include it. If no input exists, the run ends",
         "fetch it again",
@@ -310,9 +310,7 @@ class Policy:
         """The shards that were left out, for a message: `2 shards left out: a.tar, b.tar`; empty for none."""
         if not self.missing:
             return ""
-        names = list(self.missing)[:NAMED]
-        more = f" and {len(self.missing) - NAMED} more" if len(self.missing) > NAMED else ""
-        return f"{plural(len(self.missing), 'shard')} left out: {', '.join(names)}{more}"
+        return f"{plural(len(self.missing), 'shard')} left out: {and_more(list(self.missing), NAMED)}"
 
     def apply(self, problem: Problem) -> Action:
         """Count a problem and return whether to keep or drop the sample that it affects.

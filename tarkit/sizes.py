@@ -68,9 +68,10 @@ def size_words(size: float) -> str:
     return f"{value:.{digits}f} {unit}"
 
 
-def and_more(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many more there are: `a.tar and 3 more`; empty without any."""
-    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else "".join(names)
+def and_more(names: Sequence[str], most: int = 1) -> str:
+    """Return the first `most` of some names, and how many more there are: `a.tar and 3 more`; empty without any."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def plural(count: int, one: str, many: str = "") -> str:

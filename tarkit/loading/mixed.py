@@ -146,7 +146,6 @@ class MixedShards:
         data: the dataset.
         sources: the shards of each source.
         names: their names.
-        marks: none; see `Shards`.
     """
 
     whole = False

@@ -23,7 +23,6 @@ from tarkit.pipeline.view_rows import (
     MoreRange,
     RowGroup,
     Rows,
-    StoredRow,
     locate_archive,
     view_file,
 )
@@ -42,6 +41,7 @@ from tarkit.tables.stored_columns import StoredColumns
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, TarReader
 from tarkit.views.batch import RowBatch, RowColumns
+from tarkit.views.rows import StoredRow
 
 if TYPE_CHECKING:
     from tarkit.streams.remote import RemoteSource

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import accumulate, groupby, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tarkit.errors import TarkitError, Unsupported, Usage, printable, show
 from tarkit.pipeline.origins import is_object
@@ -32,6 +32,7 @@ from tarkit.tables.parquet import SourceFile, held_type, load_pyarrow, parquet_e
 from tarkit.tables.reader import TableRow
 from tarkit.tables.stored_columns import StoredColumns
 from tarkit.tables.vectors import integers, key_list
+from tarkit.views.rows import RowRange
 
 INTO = "__into__"
 """The column of a view of `split` that has the shard of each sample: a value, as any other column."""
@@ -99,56 +100,6 @@ class RowGroup:
     def column(self, column: str) -> Any:
         """Return a column as an array of Arrow."""
         return self._stored.column(self._number, column)
-
-
-class StoredRow(NamedTuple):
-    """A row of a view: the group and its number there."""
-
-    group: RowGroup
-    number: int
-
-    @property
-    def has_values(self) -> bool:
-        """Whether there are columns with values."""
-        return bool(self.group.columns)
-
-    def value(self, column: str) -> Any:
-        """Return the value of a column; ABSENT if there is no such column."""
-        return self.group.value(column, self.number)
-
-    def after(self, count: int) -> StoredRow:
-        """Return the row that comes `count` rows later in the group."""
-        return StoredRow(self.group, self.number + count)
-
-    @property
-    def stored(self) -> StoredRow:
-        """The row itself."""
-        return self
-
-    @property
-    def added(self) -> None:
-        """None: there is no joined table."""
-        return
-
-
-class RowRange(Sequence[StoredRow]):
-    """Rows of a group that follow each other, each made when it is asked for."""
-
-    def __init__(self, group: RowGroup, first: int, count: int) -> None:
-        self.group, self.first, self._count = group, first, count
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, number: int) -> StoredRow: ...
-    @overload
-    def __getitem__(self, number: slice) -> RowRange: ...
-    def __getitem__(self, number: int | slice) -> StoredRow | RowRange:
-        numbers = range(self.first, self.first + self._count)[number]
-        if isinstance(numbers, range):
-            return RowRange(self.group, numbers.start, len(numbers))
-        return StoredRow(self.group, numbers)
 
 
 class RecordRows(NamedTuple):

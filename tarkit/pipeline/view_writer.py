@@ -22,8 +22,6 @@ from tarkit.pipeline.view_rows import (
     SHARD,
     START,
     STOP,
-    RowGroup,
-    RowRange,
     ValueTable,
     ranges_type,
     view_file,
@@ -37,6 +35,7 @@ from tarkit.streams.source import FileSource, Source
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tables.parquet import PyarrowFile, SourceFile, load_pyarrow
 from tarkit.views.batch import RowBatch, renumbered
+from tarkit.views.rows import RowRange, RowValues
 
 if TYPE_CHECKING:
     from tarkit.pipeline.chain import Chain
@@ -58,7 +57,9 @@ class _Rows:
         self.names: dict[str, int] = {}  # of the archives, with their numbers in `shards`
         self.more: dict[int, list[dict[str, Any]]] = {}
         self.fields: dict[int, str] = {}
-        self.values: list[tuple[RowGroup | None, int]] = []  # of each row the group that has its values, and its number
+        self.values: list[
+            tuple[RowValues | None, int]
+        ] = []  # of each row the group that has its values, and its number
         self.added: dict[int, Added] = {}  # cells of joined tables, by row
 
     def add_values(self, row: ViewRow | None) -> None:
@@ -68,9 +69,9 @@ class _Rows:
         stored = None if row is None else row.stored
         self.values.append((None, 0) if stored is None else stored)
 
-    def by_group(self) -> dict[RowGroup | None, tuple[list[int], list[int]]]:
+    def by_group(self) -> dict[RowValues | None, tuple[list[int], list[int]]]:
         """Return of each group the numbers of its rows here, and in the group."""
-        members: dict[RowGroup | None, tuple[list[int], list[int]]] = {}
+        members: dict[RowValues | None, tuple[list[int], list[int]]] = {}
         for here, (group, there) in enumerate(self.values):
             if (pair := members.get(group)) is None:
                 pair = members[group] = [], []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, reduce
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 from tarkit.samples.sample import ABSENT, SampleBatch, TarSample
 from tarkit.streams.ranges import Held, JoinedSource
@@ -12,6 +12,7 @@ from tarkit.streams.source import Source
 from tarkit.tables.parquet import load_compute, load_pyarrow, plain_values, value_errors
 from tarkit.tables.vectors import integers, key_list
 from tarkit.tar import block
+from tarkit.views.rows import RowRange, StoredRow
 
 
 class RowColumns(NamedTuple):
@@ -141,9 +142,9 @@ class RowBatch(SampleBatch):
         return self._source
 
     @property
-    def rows(self) -> Sequence[BatchRow] | None:  # type: ignore[override]
+    def rows(self) -> RowRange | None:  # type: ignore[override]
         """The rows; None without values."""
-        return BatchRows(self._values, range(self.count)) if self._values.columns else None
+        return RowRange(self._values, 0, self.count) if self._values.columns else None
 
     def head(self, count: int) -> RowBatch:
         """Return the first samples, at least one."""
@@ -179,22 +180,21 @@ class RowBatch(SampleBatch):
     def column(self, name: str) -> Any:
         """Return the keys, or a column with values, as an array of Arrow."""
         array = self.columns.keys if name == "__key__" else self.columns.values.column(name)
-        is_null = (
-            getattr(array, "dictionary", None) is not None and array.dictionary.null_count
-        )  # and no null of the array
-        return array.dictionary_decode() if is_null else array
+        dictionary = getattr(array, "dictionary", None)
+        # `null_count` of the array does not count the rows whose value is a null of the dictionary
+        return array.dictionary_decode() if dictionary is not None and dictionary.null_count else array
 
     def samples(self) -> Iterator[TarSample]:
         """Yield the samples one by one, with rows, whose values can be asked for; their archives are not read."""
         for number, sample in enumerate(super().__iter__()):
-            sample.row = BatchRow(self._values, number)
+            sample.row = StoredRow(self._values, number)
             yield sample
 
     def sample(self, number: int) -> TarSample | None:
         """Return the sample of a row, read and checked; None if the policy leaves it out."""
         sample = self.look(self, number)
         if sample is not None:
-            sample.row = BatchRow(self._values, number)
+            sample.row = StoredRow(self._values, number)
         return sample
 
 
@@ -237,54 +237,6 @@ class BatchValues:
         """Return a column as a chunked array of Arrow."""
         arrow, _ = load_pyarrow("a view")
         return arrow.chunked_array([self._record.column(column)])
-
-
-class BatchRow(NamedTuple):
-    """A row of a batch, and its number there."""
-
-    group: BatchValues
-    number: int
-
-    @property
-    def has_values(self) -> bool:
-        """Whether there are columns with values."""
-        return bool(self.group.columns)
-
-    @property
-    def stored(self) -> BatchRow:
-        """The row itself, which has the values of a view."""
-        return self
-
-    @property
-    def added(self) -> None:
-        """None: a row of a view has no columns of a joined table."""
-        return None
-
-    def value(self, column: str) -> Any:
-        """Return the value of a column; ABSENT if there is no such column."""
-        return self.group.value(column, self.number)
-
-    def after(self, count: int) -> BatchRow:
-        """Return the row that comes `count` rows later."""
-        return BatchRow(self.group, self.number + count)
-
-
-class BatchRows(Sequence[BatchRow]):
-    """Rows of a batch, each made when it is asked for."""
-
-    def __init__(self, group: BatchValues, numbers: range) -> None:
-        self._group, self._numbers = group, numbers
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    @overload
-    def __getitem__(self, number: int) -> BatchRow: ...
-    @overload
-    def __getitem__(self, number: slice) -> BatchRows: ...
-    def __getitem__(self, number: int | slice) -> BatchRow | BatchRows:
-        numbers = self._numbers[number]
-        return BatchRows(self._group, numbers) if isinstance(numbers, range) else BatchRow(self._group, numbers)
 
 
 def mask_of(flags: Sequence[int]) -> Any:

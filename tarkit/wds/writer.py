@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Self
 
-from tarkit.errors import Usage
+from tarkit.errors import MissingLibrary, Usage
 from tarkit.media import coding_pictures
-from tarkit.media.coding import extension
+from tarkit.media.coding import extension, is_compressed, name_error
+from tarkit.media.coding_gzip import compress
 from tarkit.shards import from_values
 
 _JPEG = frozenset(("jpg", "jpeg"))
@@ -23,7 +24,15 @@ def _picture(field: str, value: Any) -> Any:
     floats = str(getattr(value, "dtype", "")) in ("float32", "float64") and value.size
     if floats and value.min() > -0.001 and value.max() < 1.001:
         value = (value.clip(0, 1) * 255).astype("uint8")
-    return coding_pictures.encode("JPEG", name, value, quality=100) if name in _JPEG else value
+    if name not in _JPEG:
+        return value
+    try:
+        data = coding_pictures.encode("JPEG", name, value, quality=100)
+    except MissingLibrary:
+        raise
+    except Exception as error:
+        raise name_error(field, "cannot be encoded", error) from error
+    return compress(data) if is_compressed(field) else data
 
 
 class DictTarWriter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import pickle
 import random
 import warnings
@@ -221,6 +222,12 @@ def test_writers() -> None:
     assert sink.write({"__key__": "a", "input.npy": b"12", "output.npy": b"3"}) == 3
     sink.close()
     assert [dict(sample) for sample in tarkit.open("one.tar")] == [{"input.npy": b"12", "output.npy": b"3"}]
+    with wds.TarWriter("gz.tar") as out:
+        out.write({"__key__": "a", "jpg": pixels, "b.jpg.gz": pixels})
+    [zipped] = tarkit.open("gz.tar")
+    assert gzip.decompress(zipped["b.jpg.gz"]) == zipped["jpg"]
+    with pytest.raises(tarkit.TarkitError, match=r"^field 'a\.jpg': "), wds.TarWriter("x.tar") as out:
+        out.write({"__key__": "a", "a.jpg": pixels * 9})
     with pytest.raises(tarkit.Usage, match="has no keep_meta"):
         wds.TarWriter("x.tar", keep_meta=True)
 
