@@ -14,7 +14,7 @@ from tarkit.errors import TarkitError, Usage
 from tarkit.indexing.indexed import IndexedDataset
 from tarkit.loading.cursor import Cursor, ListedSamples, Position
 from tarkit.loading.division import WorkerPlace
-from tarkit.loading.identity import OpenedMarks, mark_of, parse_marks, present_mark
+from tarkit.loading.identity import OpenedMarks, apart, mark_of, parse_marks, present_mark
 from tarkit.loading.order import buffer_random, drawn, even, left_of, positions_of, shuffled
 from tarkit.loading.records import as_record, as_tuple, collate_lists
 from tarkit.loading.settings import LoaderSettings
@@ -24,8 +24,6 @@ from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import Sample
 from tarkit.pipeline.stages import ShuffleBuffer, keeper
 from tarkit.sizes import plural
-from tarkit.stores.listing import in_child
-from tarkit.stores.schemes import find_scheme
 from tarkit.streams.location import Location, is_view
 from tarkit.streams.source import Source
 
@@ -33,12 +31,6 @@ BARREN = 20
 """How often all shards may turn out to have no sample before an endless order is given up."""
 
 Numbered = tuple[int, int, Sample]  # the number of a shard, that of a sample in it, the sample
-
-
-def starts_threads(location: Location) -> bool:
-    """Whether a shard is read by a library that starts threads, after which the process cannot be copied."""
-    scheme = find_scheme(location.text) if location.kind == "url" else None
-    return scheme is not None and scheme.threads
 
 
 def note_mark(marks: dict[int, str], shard: int, location: Location, source: Source) -> None:
@@ -106,10 +98,8 @@ class Shards:
         self.marks: dict[int, str] = {}
         counted = counted or settings.equal is not None
         if settings.full or counted:
-            # in a process of its own for stores whose libraries start threads, or workers could not be forked
-            url = next((place.text for place in data.locations if starts_threads(place)), None)
             read = partial(read_headers, data, settings.full, counted)
-            self._index, self.sizes, self.marks = read() if url is None else in_child(url, read)
+            self._index, self.sizes, self.marks = apart(data.locations, read)
 
     @property
     def items(self) -> int:

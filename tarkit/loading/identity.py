@@ -12,13 +12,17 @@ come again, or never.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from hashlib import blake2b
+from typing import TypeVar
 
 from tarkit.pipeline.steps import digest
 from tarkit.sizes import plural
 from tarkit.stores import connect
+from tarkit.stores.listing import in_child
+from tarkit.stores.schemes import find_scheme
 from tarkit.streams.location import Location
 from tarkit.streams.source import Source
 
@@ -27,6 +31,22 @@ _PIECE = 4096  # bytes at each; of files up to 32 KiB these are all bytes
 _REQUESTS = 16  # that are made at a time
 
 Marks = Mapping[int, str]  # of shards by their numbers
+Result = TypeVar("Result")
+
+
+def starts_threads(location: Location) -> bool:
+    """Whether a shard is read by a library that starts threads, after which the process cannot be copied."""
+    scheme = find_scheme(location.text) if location.kind == "url" else None
+    return scheme is not None and scheme.threads
+
+
+def apart(locations: Iterable[Location], work: Callable[[], Result]) -> Result:
+    """Return the result of a function that reads shards before workers are forked.
+
+    It is called in a process of its own for stores whose libraries start threads.
+    """
+    url = next((location.text for location in locations if starts_threads(location)), None)
+    return work() if url is None else in_child(url, work)
 
 
 class OpenedMarks(dict[int, str]):
@@ -102,12 +122,9 @@ def find_changed(locations: Sequence[Location], marks: Marks, *, files: bool) ->
                 now = ""
             if now != mark:
                 return location
-    objects = [(locations[number], mark) for number, mark in marks.items() if locations[number].kind == "url"]
-    if not objects:
-        return None
-    with ThreadPoolExecutor(min(_REQUESTS, len(objects))) as threads:
-        present = threads.map(_mark_of_object, [location for location, _ in objects])
-        return next((location for (location, mark), now in zip(objects, present, strict=True) if now != mark), None)
+    objects = {number: locations[number] for number in marks if locations[number].kind == "url"}
+    present = apart(objects.values(), partial(_marks_of_objects, list(objects.values()))) if objects else []
+    return next((locations[number] for number, now in zip(objects, present, strict=True) if now != marks[number]), None)
 
 
 def marks_as_text(marks: Marks) -> str:
@@ -136,6 +153,11 @@ def _mark_of_file(path: str) -> str:
     finally:
         os.close(fd)
     return _hash(b"%d " % size + data)
+
+
+def _marks_of_objects(locations: Sequence[Location]) -> list[str | None]:
+    with ThreadPoolExecutor(min(_REQUESTS, len(locations))) as threads:
+        return list(threads.map(_mark_of_object, locations))
 
 
 def _mark_of_object(location: Location) -> str | None:

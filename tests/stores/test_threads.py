@@ -196,6 +196,44 @@ def test_a_loader_that_counts_samples_of_a_store_before_it_is_copied(words: list
     ]
 
 
+CONTINUED = """
+import json, os, sys, tarkit
+
+def forked(work):
+    read, write = os.pipe()
+    if not os.fork():
+        try:
+            answer = work()
+        except tarkit.TarkitError as error:
+            answer = str(error)
+        os.write(write, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read) as pipe:
+        answer = json.load(pipe)
+    os.wait()
+    return answer
+
+def begun(worker):
+    loader = tarkit.loader("s3://bucket/p*.tar", shuffle=shuffle, worker=worker, workers=2)
+    samples = iter(loader)
+    return [next(samples)["__key__"], loader.state_dict()]
+
+for shuffle in (0, 3, "full"):
+    first, states = zip(*[forked(lambda: begun(worker)) for worker in range(2)])
+    again = tarkit.loader("s3://bucket/p*.tar", shuffle=shuffle, worker=0, workers=1)
+    again.load_state_dict(states)
+    print(*sorted([*first, *forked(lambda: [sample["__key__"] for sample in again])]))
+"""
+
+
+def test_a_loader_that_compares_objects_with_a_position_before_it_is_copied(bucket: Bucket) -> None:
+    """Their versions are requested in a process of its own, so that workers can be forked."""
+    for n in range(3):
+        bucket.put(f"p{n}.tar", tar({f"{n}{k}.cls": b"1" for k in range(4)}))
+    assert printed(CONTINUED) == [" ".join(f"{n}{k}" for n in range(3) for k in range(4))] * 3
+
+
 COPIED = """
 import os, signal, sys, tarkit
 
