@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _REFERENCE = ("datasets", "steps", "outputs", "samples", "work", "writers", "checks", "training", "jobs", "errors")
 GUIDE = [ROOT / "docs/python.md", *(ROOT / f"docs/api/{name}.md" for name in _REFERENCE)]
-ELSEWHERE = ("From directories of pictures to a trained model", "Examples")
-"""Sections whose blocks are not run: tests/loading/test_training.py runs the first; the last is that of commands."""
+ELSEWHERE = ("From directories of pictures to a trained model", "From a bucket to a trained model", "Examples")
+"""Sections whose blocks are not run: tests/loading/test_training.py runs the first two; the last is of commands."""
 
 # ---- Blocks
 
