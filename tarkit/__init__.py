@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tarkit.dataset import stats as stats
     from tarkit.decoding.batch import decode_batch as decode_batch
     from tarkit.decoding.picture import picture as picture
+    from tarkit.decoding.random_numbers import sample_random as sample_random
     from tarkit.decoding.sound import sound as sound
     from tarkit.decoding.video import video as video
     from tarkit.display.census import Share as Share
@@ -94,6 +95,7 @@ _MODULES = {
     "mix": "tarkit.mixing.mix",
     "open": "tarkit.dataset",
     "picture": "tarkit.decoding.picture",
+    "sample_random": "tarkit.decoding.random_numbers",
     "shard": "tarkit.packing.shard",
     "sound": "tarkit.decoding.sound",
     "sql": "tarkit.query.sql",
@@ -140,6 +142,7 @@ __all__ = [
     "mix",
     "open",
     "picture",
+    "sample_random",
     "shard",
     "sound",
     "sql",

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from operator import index
 from typing import Any, NamedTuple
 
+from tarkit.decoding.random_numbers import drawn_for_sample
 from tarkit.errors import TarkitError, Usage
 
 Box = tuple[int, int, int, int]
@@ -102,14 +103,18 @@ def middle(whole: int, part: int) -> int:
 
 
 def _random(height: int, width: int, ratio: float) -> Box:
-    """Return a box of random area, ratio and place, by the random numbers of Python; else one in the middle."""
+    """Return a box of random area, ratio and place; else one in the middle.
+
+    The random numbers are those of the sample that `transform` is called with, elsewhere those of Python.
+    """
     low, high = (math.log(each) for each in _RATIO)
+    draw: Any = drawn_for_sample() or random
     for _ in range(_TRIES):
-        area = height * width * random.uniform(*_AREA)
-        drawn = ratio * math.exp(random.uniform(low, high))
+        area = height * width * draw.uniform(*_AREA)
+        drawn = ratio * math.exp(draw.uniform(low, high))
         rows, columns = round(math.sqrt(area / drawn)), round(math.sqrt(area * drawn))
         if 0 < rows <= height and 0 < columns <= width:
-            return random.randint(0, height - rows), random.randint(0, width - columns), rows, columns
+            return draw.randint(0, height - rows), draw.randint(0, width - columns), rows, columns
     return _center(height, width, min(max(width / height, ratio * _RATIO[0]), ratio * _RATIO[1]))
 
 

@@ -216,7 +216,7 @@ class EpochReader:
     def __init__(self, shards: Shards, place: WorkerPlace, progress: Progress, holds: bool = False) -> None:
         """`progress` says where to start. With `holds` samples count as given from `release` on."""
         self._holds = holds
-        self._latest: tuple[Any, int, int] | None = None  # of the latest value, if it `holds` any: for `_give`
+        self._latest: tuple[Any, int, int, int] | None = None  # of the latest value, if it `holds` any: for `_give`
         self._shards = shards
         self._place = place
         self._settings = settings = shards.settings
@@ -228,6 +228,7 @@ class EpochReader:
             self._size = len(self._rows)
         self._yielded = progress.given
         self._skip = progress.skip  # how many values the first of the samples below has given
+        self._passed = self._done = progress.passed  # samples before those below, and with those that gave their values
         self._taken: list[tuple[int, int]] = []  # the places of samples that are not given yet, as of a batch
         self._making: tuple[int, int] | None = None  # the place of the sample of which a value is being made
         self._transform = None if settings.transform is None else Transform(settings.transform, settings.seed)
@@ -258,6 +259,7 @@ class EpochReader:
             random=None if buffer is None else store_random(buffer.random),
             taken=(*self._taken, *((shard, number) for shard, number, _ in self._again)),
             skip=self._skip,
+            passed=self._passed if self._settings.comes_again else 0,
             marks=self._marks.text,
         )
 
@@ -316,23 +318,24 @@ class EpochReader:
                 break
         if batch and self._settings.partial:
             item = collate(batch)
-            self._give(None, 0, read)
+            self._give(None, 0, read, self._done)
             yield item
         self._move(None, 0, read)
 
     def _move(self, place: Any, following: int, read: int) -> None:
         """Move the position behind the latest value, now or at `release`."""
+        latest = place, following, read, self._done
         if self._holds:
-            self._latest = place, following, read
+            self._latest = latest
         else:
-            self._give(place, following, read)
+            self._give(*latest)
 
-    def _give(self, place: Any, following: int, read: int) -> None:
+    def _give(self, place: Any, following: int, read: int, done: int) -> None:
         """Move the position behind all values that were read; the latest may be one of several of the same sample."""
         self._taken.clear()
         if following:
             self._taken.append(place)
-        self._skip, self._yielded = following, read
+        self._skip, self._yielded, self._passed = following, read, done - bool(following)
 
     def _values(self, run: Run) -> Iterator[tuple[tuple[int, int], Any, int]]:
         """Yield what samples give: the place of the sample, a value, and how many it has given if it may give more.
@@ -350,7 +353,8 @@ class EpochReader:
                 if transform is None:
                     values = (record if fields is None else as_tuple(record, fields),)
                 else:
-                    values = transform.values(record, self._identity(place, read - skip), skip)
+                    values = transform.values(record, self._identity(place, self._done), skip)
+            self._done += 1
             several, given = type(values) is not tuple, skip
             for item in values:
                 self._making, given, read = None, given + 1, read + 1
@@ -364,19 +368,20 @@ class EpochReader:
                 if self._opened - since > BARREN * self._shards.count:
                     words = f"{plural(self._opened - since, 'shard')} one after another"
                     raise TarkitError(f"no samples that give a value in {words}")
+                if self._taken and self._settings.comes_again:  # counted in `_passed` when these are given
+                    self._taken.append(place)
             skip = 0
             if not self._taken:
-                self._skip = 0
+                self._skip, self._passed = 0, self._done
 
-    def _identity(self, place: tuple[int, int], read: int) -> tuple[int, ...]:
+    def _identity(self, place: tuple[int, int], before: int) -> tuple[int, ...]:
         """Return numbers that tell a sample from all others in any epoch, on any number of nodes and workers.
 
-        Where samples come several times in an epoch, these depend on the worker and on what it `read` before.
+        Where samples come several times in an epoch, these depend on the worker and on the number of samples `before`.
         """
         shard, number = place
         row = self._rows[number] if self._rows is not None and self._by_row else number
-        again = self._settings.resample or self._settings.equal == "repeat" or self._settings.length is not None
-        return self._start.epoch, shard, row, *((*self._place, read) if again else ())
+        return self._start.epoch, shard, row, *((*self._place, before) if self._settings.comes_again else ())
 
     def _taken_before(self) -> Iterator[Numbered]:
         while self._again:

@@ -136,6 +136,11 @@ class LoaderSettings:
             raise Usage("collate requires batch")
 
     @property
+    def comes_again(self) -> bool:
+        """Whether a sample may come several times in an epoch."""
+        return self.resample or self.equal == "repeat" or self.length is not None
+
+    @property
     def full(self) -> bool:
         """Whether all samples are shuffled."""
         return self.shuffle == "full"

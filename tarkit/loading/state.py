@@ -13,7 +13,7 @@ from tarkit.loading.division import WorkerPlace
 from tarkit.loading.identity import parse_marks
 from tarkit.sizes import plural
 
-VERSION = 5
+VERSION = 6
 
 _PAIRS = ("open", "buffer", "taken")
 _LISTS = ("drawn", "passes", "plan", "later")
@@ -35,6 +35,7 @@ class Progress(NamedTuple):
         taken: samples that were taken from the others but not given, since the batch or the decoding of one failed:
             shard and number. They come first.
         skip: how many values of the first of these were given before, where `transform` gives several of a sample.
+        passed: where samples come several times in an epoch, how many gave all their values or none, before those.
         opened: how many shards of the order of the epoch were opened.
         open: the shards that are open, in the order of their turns, each with the number of its next sample.
         buffer: the samples in the shuffle buffer: shard and number.
@@ -59,6 +60,7 @@ class Progress(NamedTuple):
     random: str | None = None
     taken: tuple[tuple[int, int], ...] = ()
     skip: int = 0
+    passed: int = 0
     marks: str = ""
     sources: tuple[Progress, ...] = ()
     drawn: tuple[int, ...] = ()

@@ -11,6 +11,7 @@ from struct import pack
 from types import GeneratorType
 from typing import Any
 
+from tarkit.decoding.random_numbers import random_numbers
 from tarkit.errors import show
 from tarkit.loading.settings import Record
 
@@ -53,7 +54,8 @@ class Transform:
 
     def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...], place: tuple[int, ...], at: str) -> Any:
         digest = blake2b(pack(f"<q{len(place)}Q", self._seed, *place), digest_size=8).digest()
-        with seeded(int.from_bytes(digest, "little")):
+        number = int.from_bytes(digest, "little")
+        with random_numbers(number), seeded(number):
             try:
                 return function(*arguments)
             except Exception as error:

@@ -28,15 +28,15 @@ def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 writer.write({"__key__": f"{shard}/{number}", "cls": number, "txt": f"text {shard}"})
 
 
-def noisy(sample: dict[str, Any]) -> tuple[str, float]:
+def noisy(sample: dict[str, Any]) -> tuple[str, float, float]:
     """Return a value that depends on random numbers."""
-    return sample["__key__"], random.random()
+    return sample["__key__"], random.random(), tarkit.sample_random().random()
 
 
-def several(sample: dict[str, Any]) -> Iterator[tuple[str, int, float]]:
+def several(sample: dict[str, Any]) -> Iterator[tuple[str, int, float, float]]:
     """Yield as many values as the class of a sample says, 0 to 5."""
     for number in range(sample["cls"]):
-        yield sample["__key__"], number, random.random()
+        yield sample["__key__"], number, random.random(), tarkit.sample_random().random()
 
 
 def even(sample: dict[str, Any]) -> Any:
@@ -107,8 +107,8 @@ def test_random_numbers() -> None:
     """They differ by epoch, sample and value, are those of a sample for any workers, and leave the process's alone."""
     numpy = pytest.importorskip("numpy")
 
-    def drawn(sample: dict[str, Any]) -> tuple[str, float, float]:
-        return sample["__key__"], random.random(), numpy.random.rand()
+    def drawn(sample: dict[str, Any]) -> tuple[str, float, float, float]:
+        return sample["__key__"], random.random(), numpy.random.rand(), tarkit.sample_random().random()
 
     data = tarkit.loader(SHARDS, transform=drawn, epochs=2)
     random.seed(1)
@@ -118,7 +118,8 @@ def test_random_numbers() -> None:
     numpy.random.seed(1)
     given = list(data)
     assert (random.random(), numpy.random.rand()) == expected
-    assert len(set(given)) == len(given) == len({number for _, number, _ in given}) == 30
+    assert len(set(given)) == len(given) == len({number for _, number, _, _ in given}) == 30
+    assert len({numbers for _, *drawn in given for numbers in drawn}) == 90
     parts = [tarkit.loader(SHARDS, transform=drawn, worker=worker, workers=3) for worker in range(3)]
     assert sorted(value for part in parts for value in part) == sorted(given[:15])
     full = [
@@ -180,6 +181,12 @@ def test_usage(options: dict[str, Any], message: str) -> None:
     """Options that do not go together are refused."""
     with pytest.raises((tarkit.Usage, TypeError), match=message):
         tarkit.loader(SHARDS, **options)
+
+
+def test_random_numbers_outside_of_transform() -> None:
+    """Nothing says which sample they would be of."""
+    with pytest.raises(tarkit.Usage, match="function of transform="):
+        tarkit.sample_random()
 
 
 def test_no_length_with_transform() -> None:
