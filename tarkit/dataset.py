@@ -27,6 +27,7 @@ from tarkit.arguments import (
     parse_slice,
     split_names,
 )
+from tarkit.choosing.select import KeyList, PerClass, Select, Slice
 from tarkit.errors import Unsupported, Usage
 from tarkit.joining.options import TableInputOptions
 from tarkit.joining.spec import OnDuplicate
@@ -37,7 +38,6 @@ from tarkit.pipeline.selection import OnMissingShard, ProblemOptions, with_broke
 from tarkit.pipeline.steps import BufferShuffle
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.sample import singly
-from tarkit.samples.select import KeyList, PerClass, Select, Slice
 from tarkit.sizes import plural
 from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location
@@ -321,7 +321,7 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("train-*.tar").where("cls == 3 and size.jpg > 2")]
         ['a/0', 'b/0']
         """
-        from tarkit.samples.where import Where
+        from tarkit.choosing.where import Where
 
         if not isinstance(expression, str):
             raise TypeError(

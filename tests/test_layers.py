@@ -87,6 +87,7 @@ LAYERS = [
     "messages",
     "zip",
     "samples",
+    "choosing",
     "views",
     "pipeline",
     "joining",
@@ -462,9 +463,9 @@ def test_cat_of_a_file(tmp_path: Path, click: set[str]) -> None:
         "commands.split",
         "commands.create",
         "tables.reader",
-        "samples.keys",
+        "choosing.keys",
         "shards.writer",
-        "samples.where",
+        "choosing.where",
     ):
         assert f"tarkit.{name}" not in modules
 

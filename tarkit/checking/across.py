@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 from tarkit.checking.fieldsets import LISTED, listed
 from tarkit.checking.findings import Finding, ShardReport
 from tarkit.checking.shard import Item
+from tarkit.choosing.select import OTHERS, KeyList
 from tarkit.errors import TarkitError, show
-from tarkit.samples.select import OTHERS, KeyList
 from tarkit.shards.writer import MANIFEST_COLUMNS
 from tarkit.sizes import plural
 from tarkit.spill.multimap import Multimap, in_runs

@@ -21,12 +21,12 @@ from tarkit.checking.options import CheckOptions
 from tarkit.checking.shard import Item, OptionalChecks, Rejected
 from tarkit.checking.targets import Target
 from tarkit.checking.view import check_part, whole_view
+from tarkit.choosing.keys import read_keys
 from tarkit.errors import Usage, spell
 from tarkit.pipeline.chain import locate, refuse_twice
 from tarkit.pipeline.output import Output, refuse_overwrite, status_of, total_size
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.view_index import view_parts
-from tarkit.samples.keys import read_keys
 from tarkit.sizes import plural
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.location import Location, is_view

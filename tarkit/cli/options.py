@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import click
 
+from tarkit.choosing.select import parse_slice
 from tarkit.cli.command import Decorator, Function, InputArgument, declare, option
 from tarkit.cli.console import current
 from tarkit.errors import TarkitError, Usage, show
@@ -27,7 +28,6 @@ from tarkit.pipeline.output import Output, archive_output
 from tarkit.pipeline.output import text_output as open_text
 from tarkit.pipeline.selection import ChangeOptions, FieldOptions, ProblemOptions, SelectOptions
 from tarkit.problems import Policy
-from tarkit.samples.select import parse_slice
 from tarkit.sizes import EARLIEST, LATEST
 from tarkit.streams.codecs.registry import FORMAT_ALIASES, MESSAGES
 from tarkit.streams.location import Location, expand_inputs

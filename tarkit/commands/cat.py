@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import click
 
+from tarkit.choosing.select import Select, Slice
 from tarkit.cli import options
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
@@ -16,7 +17,6 @@ from tarkit.pipeline.archive import write_archive
 from tarkit.pipeline.output import Output
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
-from tarkit.samples.select import Select, Slice
 from tarkit.sizes import plural
 from tarkit.streams.location import Location
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import click
 
+from tarkit.choosing.select import Select, Slice
 from tarkit.cli import options as shared
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
@@ -14,7 +15,6 @@ from tarkit.extraction.extract import ExtractOptions
 from tarkit.extraction.extract import extract as unpack
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
-from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location
 
 EXAMPLES = (

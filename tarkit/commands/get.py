@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from tarkit.choosing.select import Select, Slice
 from tarkit.cli import options
 from tarkit.cli.command import Command, InputArgument, option
 from tarkit.cli.console import current
@@ -20,7 +21,6 @@ from tarkit.pipeline.rows import OUT_HELP, WRITABLE
 from tarkit.pipeline.template import refuse_template
 from tarkit.problems import Policy
 from tarkit.samples.sample import split_name
-from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 from tarkit.streams.sink import open_sink
 

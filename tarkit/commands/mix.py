@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tarkit.align import align
+from tarkit.choosing.select import Select, Slice
 from tarkit.cli import options as shared
 from tarkit.cli.command import Command
 from tarkit.cli.console import ConsoleRun, current
@@ -23,7 +24,6 @@ from tarkit.pipeline.steps import ReportKeys
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import TarSample
-from tarkit.samples.select import Select, Slice
 from tarkit.sizes import plural
 from tarkit.streams.location import Location
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tarkit.choosing.select import Select, Slice
 from tarkit.cli import options as shared
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
@@ -23,7 +24,6 @@ from tarkit.proc.program import RunProgram
 from tarkit.proc.shell import RunCommand
 from tarkit.proc.step import SampleWork
 from tarkit.samples.fields import Fields
-from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location
 
 EXAMPLES = (

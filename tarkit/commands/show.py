@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tarkit.choosing.select import Select, Slice
 from tarkit.cli import options as shared
 from tarkit.cli.command import Command
 from tarkit.cli.console import ConsoleRun, current
@@ -20,7 +21,6 @@ from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.items import describe_sample, names_of
 from tarkit.samples.sample import TarSample
-from tarkit.samples.select import Select, Slice
 from tarkit.sizes import plural
 from tarkit.streams.location import Location
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import click
 
+from tarkit.choosing.select import Select, Slice
 from tarkit.cli import cluster, options
 from tarkit.cli.cluster import SpillOptions
 from tarkit.cli.console import ConsoleRun, current
@@ -17,7 +18,6 @@ from tarkit.pipeline.output import Output
 from tarkit.pipeline.template import epoch_names, refuse_epoch
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
-from tarkit.samples.select import Select, Slice
 from tarkit.shards.output import ShardsOutput
 from tarkit.sizes import plural
 from tarkit.sorting.order import Order, Random, ShuffleOptions

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import click
 
+from tarkit.choosing.select import Select, Slice
 from tarkit.cli import cluster
 from tarkit.cli import options as shared
 from tarkit.cli.cluster import SpillOptions
@@ -17,7 +18,6 @@ from tarkit.dataset import for_run
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
-from tarkit.samples.select import Select, Slice
 from tarkit.sorting.order import Order, Random, SortOptions, find_disorder
 from tarkit.streams.location import Location
 

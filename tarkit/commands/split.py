@@ -7,13 +7,13 @@ from collections.abc import Callable
 import click
 
 from tarkit.align import align
+from tarkit.choosing.select import Select, Slice
 from tarkit.cli import options as shared
 from tarkit.cli.command import Command
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.dataset import for_run
 from tarkit.joining.options import TableInputOptions
 from tarkit.problems import Policy
-from tarkit.samples.select import Select, Slice
 from tarkit.shards.split import SplitOptions, write_split
 from tarkit.streams.location import Location
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import click
 
+from tarkit.choosing.select import Select, Slice
 from tarkit.cli import options as shared
 from tarkit.cli.cluster import on_cluster
 from tarkit.cli.color import has_colors
@@ -15,7 +16,6 @@ from tarkit.dataset import for_run
 from tarkit.display.inspect import Stats, StatsOptions, count_dataset
 from tarkit.pipeline.output import Output, text_output
 from tarkit.problems import Policy
-from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location, parse_output
 
 EXAMPLES = (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from tarkit.choosing.select import OTHERS
 from tarkit.errors import MissingKey, Problem, TarkitError, show
 from tarkit.indexing.search import KeySearch
 from tarkit.pipeline.chain import Chain
@@ -18,7 +19,6 @@ from tarkit.samples.fields import missing_field
 from tarkit.samples.items import SampleItems, describe_sample
 from tarkit.samples.names import NearKeys, composed, fold, form_words, near_field, other_form
 from tarkit.samples.sample import TarSample, key_of, singly
-from tarkit.samples.select import OTHERS
 from tarkit.sizes import plural
 from tarkit.streams.location import Location
 from tarkit.tar import block

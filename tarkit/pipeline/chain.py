@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, cast
 
+from tarkit.choosing.select import Select, Slice
 from tarkit.errors import Unsupported, Usage
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import Change, ChooseAmongAll, Flow, SampleFilter, Step
@@ -22,7 +23,6 @@ from tarkit.problems import Policy
 from tarkit.samples.dataset import BatchSource, DatasetReader, InputReader
 from tarkit.samples.fields import Fields, common_directory
 from tarkit.samples.sample import SampleBatch
-from tarkit.samples.select import Select, Slice
 from tarkit.streams.fileobjects import FileObjectInput, reader_of
 from tarkit.streams.location import Location, expand_inputs, is_view, says_view
 from tarkit.threads import codec_threads

@@ -15,6 +15,7 @@ from itertools import count as counting
 from random import Random
 from struct import Struct
 
+from tarkit.choosing.select import PerClass, Select
 from tarkit.errors import TarkitError, show, spell
 from tarkit.pipeline.origins import spans_of
 from tarkit.pipeline.output import total_size
@@ -25,7 +26,6 @@ from tarkit.pipeline.steps import ChooseAmongAll, Flow, SampleFilter, Step
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.labels import FieldValue
 from tarkit.samples.sample import SampleBatch, TarSample, singly
-from tarkit.samples.select import PerClass, Select
 from tarkit.sizes import plural
 from tarkit.spill.runs import BATCH, SortedRuns, pack, rank_of, rests_of, without_rank
 from tarkit.spill.sets import GrowingSet

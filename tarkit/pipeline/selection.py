@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from tarkit.arguments import check_choice, split_names
+from tarkit.choosing.select import KeyList, PerClass, Select, parse_slice
 from tarkit.errors import Usage, spell
 from tarkit.options import Options, row
 from tarkit.pipeline.run import Run
 from tarkit.problems import BROKEN_SHARDS, PROBLEMS, Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
-from tarkit.samples.select import KeyList, PerClass, Select, parse_slice
 from tarkit.sizes import parse_count
 from tarkit.streams.text import split_column
 
@@ -136,7 +136,7 @@ class SelectOptions(Options):
             policy=lambda: run.policy,
         )
         if self.where is not None:
-            from tarkit.samples.where import Where
+            from tarkit.choosing.where import Where
 
             select.where = Where(self.where)
         if select.is_random:
@@ -144,7 +144,7 @@ class SelectOptions(Options):
         return select
 
     def _keys(self, keys: str, run: Run, require_all: bool = False) -> KeyList:
-        from tarkit.samples.keys import read_keys
+        from tarkit.choosing.keys import read_keys
 
         run.reserve(split_column(keys)[0], "the list of keys", written=False)
         return read_keys(keys, require_all, tmpdir=run.scratch(None))

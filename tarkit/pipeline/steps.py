@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from tarkit.choosing.select import KeyList, Select
 from tarkit.errors import TarkitError, Usage, spell, spell_command
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import buffer_shuffle
@@ -20,7 +21,6 @@ from tarkit.problems import Policy
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import SampleBatch, singly
-from tarkit.samples.select import KeyList, Select
 from tarkit.sizes import plural
 from tarkit.streams.location import Location
 

@@ -10,7 +10,6 @@ from typing import Literal
 from tarkit.errors import TarkitError, show
 from tarkit.samples.dataset import InputReader, open_source
 from tarkit.samples.sample import TarSample, is_safe, split_name
-from tarkit.samples.select import Slice
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.source import Source
 from tarkit.tar.block import padding
@@ -37,7 +36,7 @@ class TextReader(InputReader):
     """
 
     mode: Mode
-    shard_slice: Slice | None = None
+    shard_slice: tuple[int, int | None, int] | None = None
 
     def batches(self) -> Iterator[TarSample]:
         """Yield the samples."""

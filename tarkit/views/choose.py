@@ -8,10 +8,10 @@ from functools import reduce
 from itertools import repeat
 from typing import Any
 
+from tarkit.choosing.select import Select
+from tarkit.choosing.where import Where
 from tarkit.problems import Policy
 from tarkit.samples.sample import SampleBatch, TarSample
-from tarkit.samples.select import Select
-from tarkit.samples.where import Where
 from tarkit.tables.parquet import load_compute
 from tarkit.tables.vectors import Columns, vector_of
 from tarkit.views.batch import RowBatch, mask_of

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import tarkit
+from tarkit.choosing.where import Where
 from tarkit.errors import TarkitError
 from tarkit.pipeline import view_rows, view_writer
-from tarkit.samples.where import Where
 from tarkit.sorting import rows as sorted_rows
 from tests._tools import each_row
 from tests.conftest import Archive

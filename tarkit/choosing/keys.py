@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
+from tarkit.choosing.select import KeyList
 from tarkit.errors import TarkitError, show, unreadable
-from tarkit.samples.select import KeyList
 from tarkit.spill.sets import set_of
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, split_column

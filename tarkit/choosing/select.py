@@ -20,7 +20,7 @@ from tarkit.spill.records import by_rank
 from tarkit.spill.sets import Marks, StoredSet
 
 if TYPE_CHECKING:
-    from tarkit.samples.where import Where
+    from tarkit.choosing.where import Where
 
 Slice = tuple[int, int | None, int]
 PerClass = int | Literal["min", "max", "median"]

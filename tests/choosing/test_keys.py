@@ -1,11 +1,11 @@
-"""Lists of keys: samples/keys.py."""
+"""Lists of keys: choosing/keys.py."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from tarkit.choosing.keys import read_keys
 from tarkit.errors import TarkitError
-from tarkit.samples.keys import read_keys
 from tests._tools import each_row
 
 FILES = {

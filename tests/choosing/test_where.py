@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tarkit.choosing.syntax import LONGEST
+from tarkit.choosing.where import Where
 from tarkit.errors import Usage
 from tarkit.samples import lookup, reader
-from tarkit.samples.where import LONGEST, Where
 from tarkit.streams import source as sources
 from tests._tools import each_row
 from tests.conftest import KINDS, Archive, Content, Feed, Link, Run, each_feed, keys, tar
