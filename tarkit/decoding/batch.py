@@ -1,7 +1,7 @@
 """Decode the pictures of a batch behind the workers of a DataLoader, which pass bytes on: on a GPU or on all CPUs.
 
-On a GPU torchvision decodes JPEG pictures, by nvJPEG of NVIDIA; those that simplejpeg would leave to Pillow, and other
-formats, are decoded on the CPU and moved there.
+On a GPU torchvision or torchcodec decodes JPEG pictures, by nvJPEG of NVIDIA; unusual ones, and other formats, are
+decoded on the CPU and moved there.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
-from tarkit.decoding.jpeg import jpeg_size
-from tarkit.decoding.picture import PictureDecoder
-from tarkit.decoding.target import Crop, PicturePlan, middle, parse_target
+from tarkit.decoding.jpeg import as_stored, jpeg_size, torch_decoder
+from tarkit.decoding.picture import PictureDecoder, resized
+from tarkit.decoding.target import Crop, PicturePlan, parse_target
 from tarkit.errors import MissingLibrary, TarkitError, Usage, show
 from tarkit.machine import cpus
 from tarkit.media.coding import error_text, name_error
@@ -43,7 +43,7 @@ def decode_batch(
     where the pictures have several sizes. On a GPU all pixels are decoded; values may differ by 1 or 2 of 255.
 
     Raises:
-        MissingLibrary: torch, or for a GPU torchvision, is not installed.
+        MissingLibrary: torch, or for a GPU torchvision and torchcodec, is not installed.
         TarkitError: there is no GPU, or it decodes no JPEG, or a picture cannot be decoded; the error names its sample.
         RuntimeError: what torch raises for a GPU, as for one that has too little memory.
     """
@@ -101,23 +101,22 @@ class _Pictures:
         found = _decoded([self.data[index] for index in plain], place)
         if found is None:
             plain, found = [], []
-        tensors = {index: resized(each, self._plans[index]) for index, each in zip(plain, found, strict=True)}
+        tensors = {index: cut_out(each, self._plans[index]) for index, each in zip(plain, found, strict=True)}
         others = [index for index in range(len(self.data)) if index not in tensors]
         tensors |= {index: each.to(place) for index, each in zip(others, self.on_cpus(others), strict=True)}
         return [tensors[index] for index in range(len(self.data))]
 
 
 def _decoded(pictures: Sequence[bytes], place: Any) -> list[Any] | None:
-    """Return JPEG pictures that a GPU decodes; None if one of them is damaged, which torchvision does not name.
+    """Return JPEG pictures that a GPU decodes; None if one of them is damaged, which the library does not name.
 
     Raises TarkitError if it does not decode a picture that is whole either.
     """
-    torch, io = media_library("torch", "pictures"), media_library("torchvision.io", "JPEG on a GPU")
+    torch, decode = media_library("torch", "pictures"), torch_decoder()
     if not pictures:
         return []
     try:
-        read = [torch.frombuffer(bytearray(each), dtype=torch.uint8) for each in pictures]
-        return list(io.decode_jpeg(read, mode="RGB", device=place))
+        return list(decode([as_stored(each) for each in pictures], mode="RGB", device=place))
     except torch.cuda.OutOfMemoryError:
         raise
     except RuntimeError as error:
@@ -125,18 +124,12 @@ def _decoded(pictures: Sequence[bytes], place: Any) -> list[Any] | None:
         media_library("PIL.Image", "pictures").new("RGB", (16, 16)).save(whole, "JPEG")
         if pictures != [whole.getvalue()] and _decoded([whole.getvalue()], place) is not None:
             return None
-        words = f"torchvision decodes no JPEG on {place}: {error_text(error)}"
-        raise TarkitError(words, "install a torchvision with nvJPEG; device='cpu' decodes on all CPUs") from error
+        words = f"{decode.__module__.partition('.')[0]} decodes no JPEG on {place}: {error_text(error)}"
+        raise TarkitError(words, "install one with nvJPEG; device='cpu' decodes on all CPUs") from error
 
 
-def resized(tensor: Any, plan: PicturePlan) -> Any:
+def cut_out(tensor: Any, plan: PicturePlan) -> Any:
     """Return what a plan wants of a picture with all its pixels, 3 x height x width, on the device of the tensor."""
-    interpolate = media_library("torch", "pictures as tensors").nn.functional.interpolate
     top, left, rows, columns = plan.box
     part = tensor[:, top : top + rows, left : left + columns]
-    if plan.resized is None:
-        return part
-    result = interpolate(part[None].float(), plan.resized, mode="bilinear", antialias=True)[0]
-    height, width = plan.shape
-    top, left = middle(plan.resized[0], height), middle(plan.resized[1], width)
-    return result[:, top : top + height, left : left + width].round().clamp(0, 255).to(tensor.dtype)
+    return part if plan.resized is None else resized(part.float(), plan)  # GPUs resize no uint8

@@ -1,9 +1,9 @@
 """Decode pictures in a form and, on request, at a size: the one place that chooses what decodes them.
 
-A JPEG is decoded by simplejpeg where it gives the pixels of Pillow, all else by Pillow. Of a picture that is wanted
-smaller, a JPEG is decoded at a half, a quarter or an eighth of its size, as Pillow's `draft` does it, if that leaves
-enough pixels to resize. Tensors are resized by torch, within one level of Pillow's `resize` with BILINEAR, which
-resizes all others.
+A JPEG is decoded by a library of `decoding.jpeg` where it gives the pixels of Pillow, all else by Pillow. Of a picture
+that is wanted smaller, a JPEG is decoded at a half, a quarter or an eighth of its size, as Pillow's `draft` does it, if
+that leaves enough pixels to resize. Tensors are resized by torch, within one level of Pillow's `resize` with BILINEAR,
+which resizes all others.
 """
 
 from __future__ import annotations
@@ -109,19 +109,19 @@ class PictureDecoder:
             TooLarge: it would have more bytes than a field may become.
             Exception: whatever Pillow raises for content that is no picture.
         """
-        form = FORMS[self._form]
+        form, plan = FORMS[self._form], None
         if self._decoder == "best" and form.library != "pil" and (size := jpeg_size(data, str(form.mode))):
-            plan = self.plan(*size, len(data), crop)
+            plan = self.plan(*size, len(data), crop)  # once: a box at random takes random numbers
             scale = plan.scale(self._gap)
             pixels = jpeg_pixels(data, str(form.mode), size, scale)
             if pixels is not None:
                 return _of_jpeg(pixels, plan, scale, form)
-        return self._by_pillow(data, form, crop)
+        return self._by_pillow(data, form, crop, plan)
 
-    def _by_pillow(self, data: bytes, form: PictureForm, crop: Crop) -> Any:
+    def _by_pillow(self, data: bytes, form: PictureForm, crop: Crop, plan: PicturePlan | None) -> Any:
         image = pictures.decode(data)
         width, height = image.size
-        plan = self.plan(height, width, len(data), crop)
+        plan = plan or self.plan(height, width, len(data), crop)
         scale = plan.scale(self._gap) if data.startswith(MAGIC) else 1
         if scale > 1:
             image.draft(None, (width // scale, height // scale))
@@ -137,26 +137,27 @@ def _of_jpeg(pixels: Any, plan: PicturePlan, scale: int, form: PictureForm) -> A
         return of_pixels(pixels[top : top + rows, left : left + columns], form)
     if form.library == "torch" and not any(each % scale for each in plan.box):
         part = pixels[top // scale : (top + rows) // scale, left // scale : (left + columns) // scale]
-        tensor = _resized_by_torch(part, plan)
-        if not form.floats:
-            return tensor
-        return of_pixels((tensor if tensor.ndim == 2 else tensor.permute(1, 2, 0)).numpy(), form)
+        tensor = media_library("torch", "pictures as tensors").from_numpy(part)
+        tensor = resized(tensor[None] if tensor.ndim == 2 else tensor.permute(2, 0, 1), plan)
+        tensor = tensor / 255 if form.floats else tensor
+        return tensor[0] if form.mode == "L" else tensor
     Image = media_library("PIL.Image", "pictures")
     if scale == 1:
         pixels, plan = pixels[top : top + rows, left : left + columns], plan._replace(box=(0, 0, rows, columns))
     return of_image(_kept(_resized(Image.fromarray(pixels), plan, scale), plan), form)
 
 
-def _resized_by_torch(pixels: Any, plan: PicturePlan) -> Any:
-    """Return an array of uint8 as a tensor in the size of the result, channels first."""
-    torch = media_library("torch", "pictures as tensors")
-    tensor = torch.from_numpy(pixels)
-    planes = tensor[None] if tensor.ndim == 2 else tensor.permute(2, 0, 1)
-    result = torch.nn.functional.interpolate(planes[None], plan.resized, mode="bilinear", antialias=True)[0]
+def resized(part: Any, plan: PicturePlan) -> Any:
+    """Return a tensor of uint8 in the size of a plan, of its box, as uint8 or as floats; channels x height x width.
+
+    Floats give values that differ by at most 1.
+    """
+    interpolate = media_library("torch", "pictures as tensors").nn.functional.interpolate
+    result = interpolate(part[None], plan.resized, mode="bilinear", antialias=True)[0]
     if plan.kept is not None:
         (height, width), (top, left) = plan.kept, map(middle, result.shape[1:], plan.kept)
         result = result[:, top : top + height, left : left + width]
-    return result[0] if tensor.ndim == 2 else result
+    return result.round().clamp(0, 255).byte() if result.is_floating_point() else result
 
 
 def _resized(image: Any, plan: PicturePlan, scale: int) -> Any:

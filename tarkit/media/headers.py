@@ -14,7 +14,7 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import prod
 from struct import Struct, error, unpack_from
 from typing import NamedTuple
@@ -26,6 +26,8 @@ _TAGS = 4096  # entries of a TIFF directory
 _ENTRY = {"<": Struct("<HHI4s"), ">": Struct(">HHI4s")}
 NETPBM = re.compile(rb"P[1-6](?:\s|#[^\n]*\n)+(\d{1,9})(?:\s|#[^\n]*\n)+(\d{1,9})\s")
 _CROPPED, _ROTATED = b"\0\0\0\x28clap", b"\0\0\0\x09irot"  # boxes of HEIF
+JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # codes of segments with height and width
+JPEG_DATA = 0xDA  # of the segment before the data of pixels
 _NO_LENGTH = 0xFFFFFFFF  # written by programs that cannot seek, and in RF64
 
 
@@ -89,25 +91,32 @@ def _webp(read: Read) -> tuple[int, int] | None:
 
 
 def _jpeg(read: Read) -> tuple[int, int] | None:
-    """Follow the segments to the frame header."""
+    for _, head in jpeg_segments(read):
+        if head[1] in JPEG_FRAMES:
+            height, width = unpack_from(">HH", head, 5)
+            return width, height
+    return None
+
+
+def jpeg_segments(read: Read) -> Iterator[tuple[int, bytes]]:
+    """Yield the position and the first 19 bytes of the segments of a JPEG that have a length, to that of its data."""
     pos = 2
     for _ in range(_HOPS):
-        head = read(pos, 9)
+        head = read(pos, 19)
         if len(head) < 4 or head[0] != 0xFF:
-            return None
+            return
         code = head[1]
         if code == 0xFF:  # fill
             pos += 1
-        elif 0xC0 <= code <= 0xCF and code not in (0xC4, 0xC8, 0xCC):
-            height, width = unpack_from(">HH", head, 5)
-            return width, height
         elif code == 0x01 or 0xD0 <= code <= 0xD7:  # without a length
             pos += 2
-        elif code in (0xD9, 0xDA):  # the end, or data without a frame header
-            return None
+        elif code == 0xD9:  # the end
+            return
         else:
+            yield pos, head
+            if code == JPEG_DATA:
+                return
             pos += 2 + unpack_from(">H", head, 2)[0]
-    return None
 
 
 def _tiff(read: Read) -> tuple[int, int] | None:

@@ -12,7 +12,6 @@ from tarkit.errors import load_library, spell
 _LIBRARIES = {  # module: the library, and the extra of tarkit that installs it
     "numpy": ("numpy", "numpy"),
     "torch": ("torch", "torch"),
-    "torchvision.io": ("torchvision", "torch"),
     "msgpack": ("msgpack", "msgpack"),
     "cbor2": ("cbor2", "cbor"),
     "soundfile": ("soundfile", "sound"),

@@ -11,7 +11,8 @@ import pytest
 import tarkit
 from tarkit.errors import TarkitError, Usage
 from tests._tools import each_row
-from tests.decoding.test_picture import ODD, TARGETS, photo
+from tests.decoding.test_jpeg import OF_TORCH, hide
+from tests.decoding.test_picture import ODD, TARGETS, exif, photo
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
@@ -60,10 +61,10 @@ def test_random_crops_of_a_batch() -> None:
 @each_row(("target", "stored", "shape"), TARGETS)
 def test_sizes_on_a_device(target: dict[str, Any], stored: tuple[int, int], shape: tuple[int, int]) -> None:
     """What resizes on a GPU gives, on the CPU, the pixels of `tarkit.picture` within one level."""
-    from tarkit.decoding.batch import resized
+    from tarkit.decoding.batch import cut_out
 
     rule = tarkit.picture("torchrgb8", **target, reducing_gap=None)
-    found = resized(tarkit.picture("torchrgb8")(photo(*stored)), rule.plan(*stored, 1))
+    found = cut_out(tarkit.picture("torchrgb8")(photo(*stored)), rule.plan(*stored, 1))
     assert found.dtype == torch.uint8
     assert found.shape == (3, *shape)
     assert (found.int() - rule(photo(*stored)).int()).abs().max() <= 1
@@ -86,12 +87,32 @@ def test_batches_that_cannot_be_decoded() -> None:
             tarkit.decode_batch({"jpg": [photo(), data]}, device="cpu")
 
 
-def test_what_a_gpu_does_not_decode() -> None:
-    """A damaged picture is left to the CPU; torchvision that decodes none is an error, not a slow run."""
-    pytest.importorskip("torchvision")
+@pytest.mark.parametrize("name", OF_TORCH)
+def test_what_a_gpu_does_not_decode(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged picture is left to the CPU; a library that decodes none is an error, not a slow run."""
+    pytest.importorskip(name, exc_type=ImportError)
+    hide(monkeypatch, name)
     from tarkit.decoding.batch import _decoded
 
     assert len(_decoded([photo(), photo()], torch.device("cpu")) or ()) == 2
     assert _decoded([photo(), photo()[:700]], torch.device("cpu")) is None
-    with pytest.raises(TarkitError, match="torchvision decodes no JPEG on cuda"):
+    with pytest.raises(TarkitError, match=f"{name.partition('.')[0]} decodes no JPEG on cuda"):
         _decoded([photo()], torch.device("cuda:99"))
+
+
+@pytest.mark.parametrize("name", OF_TORCH)
+def test_the_way_to_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs for a GPU gives, on the CPU, what Pillow does; pictures are not turned, and none is left out."""
+    pytest.importorskip(name, exc_type=ImportError)
+    hide(monkeypatch, name)
+    from tarkit.decoding.batch import _Pictures
+    from tarkit.decoding.picture import PictureDecoder
+    from tarkit.decoding.target import parse_target
+
+    data = [photo(), photo(exif=exif(3)), ODD["CMYK"], photo(format="PNG"), photo(mode="L")]
+    for target in ({}, {"size": 20}, {"short_side": 30, "size": 24}):
+        plan = parse_target(target.get("short_side"), target.get("size"), None)
+        found = _Pictures({"jpg": data}, "jpg", PictureDecoder("torchrgb8", plan)).on_gpu(torch.device("cpu"))
+        for one, each in zip(found, data, strict=True):
+            expected = tarkit.picture("torchrgb8", **target, decoder="pillow")(each)
+            assert (one.int() - expected.int()).abs().max() <= 1

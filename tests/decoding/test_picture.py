@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import tarkit
-from tarkit.decoding import jpeg
 from tarkit.decoding.decoder import parse_decode
 from tarkit.errors import TarkitError, Usage
 from tests._tools import each_row
@@ -78,22 +77,6 @@ def outcome(rule: Any, data: bytes) -> Any:
     except TarkitError as error:
         return str(error)
     return str(found.dtype), found.tolist()
-
-
-@each_row("name", ODD)
-def test_all_decoders_agree(name: str) -> None:
-    """The best decoder and Pillow give the same values, shapes and errors, for each form."""
-    for form in ("rgb8", "l8", "rgba8", "rgb"):
-        assert outcome(form, ODD[name]) == outcome(tarkit.picture(form, decoder="pillow"), ODD[name])
-
-
-def test_ordinary_pictures_are_not_left_to_pillow() -> None:
-    """What the other decoder is for, and what it leaves to Pillow."""
-    pytest.importorskip("simplejpeg")
-    ordinary = {name for name, data in ODD.items() if jpeg.jpeg_size(data, "RGB") is not None}
-    assert set(ODD) - ordinary <= {"CMYK", "cut header", "12 bits", "PNG", "palette", "empty"}
-    assert not ordinary & {"CMYK", "PNG"}
-    assert jpeg.jpeg_size(ODD["4:2:0"], "L") is None
 
 
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
