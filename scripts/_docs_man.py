@@ -31,6 +31,7 @@ ENVIRONMENT = {
     "SOURCE_DATE_EPOCH": "Time of new entries in seconds since 1970, unless --mtime is given.",
     "TARKIT_SHARD": "Set for the command of --post: the name of the shard.",
     "WDS_CACHE, WDS_CACHE_SIZE": "Directory of a cache of objects, and its maximum. --cache and --cache-size precede.",
+    "TARKIT_NET_GAP": "Bytes between ranges of an object that are read to save a request. --net-gap precedes.",
     "GOPEN_REWRITE, WDS_REWRITE": "Rules FROM=TO;FROM=TO for the start of names of inputs.",
     "WDS_NAME": "Replaces ${NAME} in names of inputs.",
     "USE_AIS_FOR": "Schemes, such as gs:s3, whose objects are requested from the AIStore cluster at AIS_ENDPOINT.",

@@ -496,7 +496,7 @@ class DatasetReader(InputReader):
     ) -> Iterator[Source | BatchSource]:
         """Yield the inputs; `waiting` has those that were opened and not yielded yet."""
         copy: CopiedStream | None = None
-        rest = open_ahead(self.locations, object_of)
+        rest = open_ahead(self.locations, object_of, whole=self.contents)
         while True:
             while len(waiting) <= self.prefetch and (location := next(rest, None)) is not None:
                 stream = (self.stream and self.contents and not self.spool) or (

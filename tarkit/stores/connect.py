@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tarkit.errors import Usage, spell, warn
 from tarkit.sizes import parse_size
 from tarkit.stores.schemes import Scheme, find_scheme, public_name, scheme_of, unknown_scheme_error
-from tarkit.stores.store import OPTION_KEYS, Info, Store, StoreOptions, TryAgain, silent
+from tarkit.stores.store import GAP, LEAST, OPTION_KEYS, Info, Store, StoreOptions, TryAgain, parse_gap, silent
 from tarkit.threads import ThreadCall
 
 if TYPE_CHECKING:
@@ -77,8 +77,10 @@ def _open(url: str, options: StoreOptions, first: int | None = None) -> RemoteOb
     return remote
 
 
-def expect_object(url: str, options: StoreOptions | None = None) -> Callable[[], object]:
+def expect_object(url: str, options: StoreOptions | None = None, whole: bool = False) -> Callable[[], object]:
     """Open an object in a thread, and read its first bytes: `open_object` returns it, once.
+
+    These are FIRST bytes if it is read as a `whole`, else no more than those of a gap.
 
     Returns:
         A function that gives it up, if it was not opened.
@@ -86,11 +88,12 @@ def expect_object(url: str, options: StoreOptions | None = None) -> Callable[[],
     from tarkit.stores.reading import FIRST
 
     chosen = options_of(options)
+    first = FIRST if whole else min(max(gap_of(chosen), LEAST), FIRST)
 
     def opened() -> RemoteObject:
-        remote = _open(url, chosen)
+        remote = _open(url, chosen, first)
         if remote.info.ranges:
-            remote.read(0, FIRST)
+            remote.read(0, first)
         return remote
 
     call = _expected[url, chosen] = ThreadCall(opened)
@@ -117,6 +120,15 @@ def cache_of(options: StoreOptions | None = None) -> str | None:
     """Return the directory of the cache, in which each object that is opened is fetched; None or empty for none."""
     options = options_of(options)
     return os.environ.get("WDS_CACHE") if options.cache is None else options.cache
+
+
+def gap_of(options: StoreOptions | None = None) -> int:
+    """Return the bytes of the largest gap between two ranges of an object that is read to save a request."""
+    gap = options_of(options).gap
+    if gap is not None:
+        return int(gap)
+    given = os.environ.get("TARKIT_NET_GAP")
+    return parse_gap(given, "TARKIT_NET_GAP") if given else GAP
 
 
 def open_cached(url: str, options: StoreOptions | None = None) -> CachedFile | None:

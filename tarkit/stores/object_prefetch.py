@@ -29,7 +29,7 @@ UNSIZED = 1 << 20
 """Bytes that the first request asks for where the length is not known, or larger than WHOLE."""
 
 OPENED = 16
-"""Objects that are opened before their turn, with the first MiB of each."""
+"""Objects that are opened before their turn, with up to 1 MiB of each."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -67,11 +67,14 @@ def prefetch_objects(
         yield waiting.popleft()[:2]
 
 
-def open_ahead(items: Iterable[Item], object_of: Callable[[Item], Opened | None]) -> Iterator[Item]:
+def open_ahead(
+    items: Iterable[Item], object_of: Callable[[Item], Opened | None], whole: bool = False
+) -> Iterator[Item]:
     """Yield items in order, while threads open the objects of the next ones: `connect.open_object` returns these.
 
     `object_of` returns the object of an item, None for none. Nothing is opened before the second item is asked for, so
-    that the first costs no other; then one object, and twice as many after each, up to OPENED.
+    that the first costs no other; then one object, and twice as many after each, up to OPENED. `whole` says that all of
+    each object is read.
     """
     waiting: deque[tuple[Item, Callable[[], object]]] = deque()
     rest, allowed = iter(items), 0
@@ -79,7 +82,7 @@ def open_ahead(items: Iterable[Item], object_of: Callable[[Item], Opened | None]
         while True:
             for item in islice(rest, allowed + 1 - len(waiting)):
                 place = object_of(item) if waiting else None  # the caller opens the first of them
-                waiting.append((item, bool if place is None else connect.expect_object(*place)))
+                waiting.append((item, bool if place is None else connect.expect_object(*place, whole)))
             if not waiting:
                 return
             item, give_up = waiting[0]

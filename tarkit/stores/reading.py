@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
+from math import inf
 from typing import Any
 
 from tarkit.bytereader import ByteReader
@@ -88,10 +89,10 @@ class RemoteObject:
         with closing(Transfer(self, start, stop)) as transfer:
             return call_interruptibly(transfer.rest)
 
-    def stream(self, start: int = 0, stop: int | None = None, eager: bool = True) -> Stream:
+    def stream(self, start: int = 0, stop: int | None = None, ahead: float = inf) -> Stream:
         """Return a reader of bytes [start, stop), in order. The bytes of the first request are not requested again.
 
-        One that is not `eager` may be closed soon: it requests no more bytes ahead than were read.
+        One that may be closed soon requests no more bytes ahead than were read, and `ahead` bytes.
         """
         opening = self._take_opening()
         head = self._head[start:] if stop is None else b""
@@ -103,7 +104,7 @@ class RemoteObject:
             opening = Transfer(self, position, position + FIRST if self.info.ranges else None)
         whole = start == 0 and stop in (None, self.info.size)
         check = ChecksumCheck(self.info.checksum) if whole and self.info.checksum else None
-        return Stream(self, opening, stop, check, head, eager=eager)
+        return Stream(self, opening, stop, check, head, ahead)
 
     def read_all(self) -> bytes:
         """Return all bytes. Raises TarkitError if they have another length or checksum than the server names."""
@@ -259,7 +260,7 @@ class Stream(ByteReader):
         stop: where the bytes end; None is the end of the object.
         check: computes the checksum, if all bytes are read and there is one to compare with.
         head: bytes before those of the first range, which come first.
-        eager: request ranges ahead at once, and not only as many bytes as were read.
+        ahead: bytes that are requested ahead at once; as many more as were read.
     """
 
     def __init__(
@@ -269,8 +270,7 @@ class Stream(ByteReader):
         stop: int | None = None,
         check: ChecksumCheck | None = None,
         head: bytes = b"",
-        *,
-        eager: bool = True,
+        ahead: float = inf,
     ) -> None:
         self._remote = remote
         self._check = check
@@ -282,7 +282,7 @@ class Stream(ByteReader):
         self._size = FIRST
         self._next = self._stop
         self._begun = self._taken = opening.position - len(head)  # the first byte, and the first that is not read
-        self._eager = eager
+        self._ahead = ahead
         if self._whole is not None:
             self._whole.stop = self._stop
         elif opening.stop is not None and self._stop is not None:
@@ -345,7 +345,7 @@ class Stream(ByteReader):
         if self._next is None or self._stop is None:
             return
         while self._next < self._stop and len(self._flight) < FLIGHT:
-            if self._flight and not self._eager and self._next - self._taken >= self._taken - self._begun:
+            if self._flight and self._next - self._taken >= self._taken - self._begun + self._ahead:
                 return
             self._size = min(2 * self._size, LARGEST)
             start, self._next = self._next, min(self._next + self._size, self._stop)

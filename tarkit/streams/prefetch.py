@@ -9,15 +9,15 @@ from itertools import accumulate, pairwise
 from typing import TypeVar
 
 from tarkit.stores.reading import RangeRequest
-from tarkit.streams.remote import REQUEST, HeldRanges, RemoteSource
+from tarkit.streams.remote import HeldRanges, RemoteSource
 from tarkit.threads import Worker
 
 REQUESTS = 32
 """Requests that are made at a time."""
 
-GAP = REQUEST // 8
-"""Bytes between two ranges that one request brings: less than between two that wait for each other, since requests at
-the same time share the wait."""
+SHARE = 8
+"""A gap between two ranges that one request brings is so many times smaller than between two that wait for each other,
+since requests at the same time share the wait."""
 
 GROUP = 8 << 20
 """Bytes of the ranges of a group, of the gaps between them, and of the largest range that is fetched ahead; a larger
@@ -118,8 +118,8 @@ class _Held:
 def merged(parts: Iterable[Part]) -> list[Part]:
     """Return ranges that one request each brings, in the order of their first use: neighbours are one.
 
-    A range of more than GROUP bytes is left out. The smallest gaps are read through: of up to GAP bytes each, and of
-    GROUP bytes in all.
+    A range of more than GROUP bytes is left out. The smallest gaps are read through: of up to a SHARE of the gap of
+    the object each, and of GROUP bytes in all.
     """
     order: dict[RemoteSource, int] = {}
     wanted = sorted(
@@ -127,14 +127,15 @@ def merged(parts: Iterable[Part]) -> list[Part]:
         for at, (source, start, stop) in enumerate(parts)
         if 0 < stop - start <= GROUP
     )
-    gaps = sorted(b[1] - a[2] for a, b in pairwise(wanted) if a[0] == b[0] and 0 < b[1] - a[2] <= GAP)
-    limit = max((gap for gap, total in zip(gaps, accumulate(gaps), strict=True) if total <= GROUP), default=0)
     sources = list(order)
+    most = [source.gap // SHARE for source in sources]
+    gaps = sorted(b[1] - a[2] for a, b in pairwise(wanted) if a[0] == b[0] and 0 < b[1] - a[2] <= most[a[0]])
+    limit = max((gap for gap, total in zip(gaps, accumulate(gaps), strict=True) if total <= GROUP), default=0)
     pieces: list[tuple[int, int, int, int]] = []  # first use, number of the object, start, stop
     for number, start, stop, at in wanted:
         if pieces:
             first, last, begin, end = pieces[-1]
-            if last == number and start <= end + limit and max(end, stop) - begin <= 2 * GROUP:
+            if last == number and start <= end + min(limit, most[number]) and max(end, stop) - begin <= 2 * GROUP:
                 pieces[-1] = min(first, at), number, begin, max(end, stop)
                 continue
         pieces.append((at, number, start, stop))

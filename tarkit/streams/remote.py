@@ -8,25 +8,28 @@ from operator import itemgetter
 from threading import get_ident
 
 from tarkit.errors import Problem
+from tarkit.stores.connect import gap_of
 from tarkit.stores.reading import RangeRequest, RemoteObject, Stream, Transfer
+from tarkit.stores.store import GAP, LEAST
 from tarkit.streams.copy import CHUNK, new_buffer
 from tarkit.streams.sink import Sink
 from tarkit.streams.source import WindowSource
 from tarkit.threads import Worker
-
-REQUEST = 1 << 20
-"""Bytes that arrive while one reply is waited for: a gap of so many between two ranges is read through, and dropped.
-
-A reply begins after 10 to 50 ms in the region of a store, and a connection brings 40 to 100 MB/s there: 0.4 to 5 MB.
-The lower end costs a fast network little, and is the right one for a slow network. It bounds what is read in vain:
-1 MiB for each request that is saved, and no byte twice.
-"""
 
 KEPT = 1 << 18
 """Bytes that were not released and stay in the window when it moves on: the contents of a sample of that size."""
 
 KEPT_WHOLE = 1 << 20
 """The same once contents of samples are read whole."""
+
+MOST = 1 << 22
+"""Bytes that are requested ahead at once at most, when a stream begins: as many as arrive in 40 to 100 ms."""
+
+PADDING = 10240
+"""Bytes behind the last entry that need not be read."""
+
+_read_so_far: dict[str, int] = {}
+"""By directory, the bytes of objects in a row of which all were read, from the first to the last."""
 
 
 class HeldRanges:
@@ -48,26 +51,33 @@ class HeldRanges:
 class RemoteSource(WindowSource):
     """An object that ranges of bytes are requested of.
 
-    While positions grow by steps of up to REQUEST bytes, the object is read as a stream, with several ranges in flight;
-    a larger step closes the stream. The thread that calls `peek` reads from the window what is in it, without a
-    request. Where that thread reads an eighth of a sample at once, the window passes over the contents of the next ones
-    as well.
+    While positions grow by steps over gaps of up to `gap` bytes, the object is read as a stream, with several ranges in
+    flight; a larger step closes the stream. Of what may be needed next so many bytes are requested at most, or as many
+    as were read without a larger step, also of objects before in the same directory. The thread that calls `peek` reads
+    from the window what is in it, without a request. Where that thread reads an eighth of a sample at once, the window
+    passes over the contents of the next ones as well.
 
     Attributes:
+        gap: bytes between two positions that are read through.
         held: ranges that were fetched before their turn (see `prefetch`): they are read from memory.
     """
 
-    ahead = (1 << 12, 1 << 15, 1 << 18, 1 << 20)
-    gap = REQUEST
+    ahead = (LEAST, 1 << 15, 1 << 18, 1 << 20)
+    gap = GAP
 
     def __init__(self, remote: RemoteObject, name: str) -> None:
         assert remote.info.size is not None
         super().__init__(name, remote.info.size)
         self.url, self.options = remote.url, remote.options
         self.object_version = remote.info.version
+        self.gap = gap_of(remote.options)
         self._remote = remote
         self._stream: Stream | None = None
         self._position = 0  # of the stream
+        self._row = 0  # where the bytes begin that are read in a row, without a larger step
+        self._reached = 0  # where they end
+        self._directory = remote.url.rpartition("/")[0]
+        self._before = _read_so_far.get(self._directory, 0)
         self._kept = 0  # bytes before it were released
         self._thread = 0  # the one that called `peek`
         self._whole = False  # whether contents are read
@@ -124,7 +134,7 @@ class RemoteSource(WindowSource):
 
     def another(self) -> RemoteSource:
         other = RemoteSource(self._remote, self.name)
-        other.held = self.held
+        other.held, other._before, other._directory = self.held, 0, ""
         return other
 
     def request(self, start: int, stop: int, worker: Worker) -> RangeRequest:
@@ -163,26 +173,38 @@ class RemoteSource(WindowSource):
         """Close the connections and free the memory. Samples may still refer to the source, and read from it."""
         self._drop_stream()
         self._remote.close()
+        if self._row == 0 and self._reached > (self.size or 0) - PADDING:
+            _read_so_far[self._directory] = self._before + self._reached
+        else:
+            _read_so_far.pop(self._directory, None)
         self._level = 0
         super().close()
 
     def _read_into(self, view: memoryview, pos: int, n: int) -> int:
+        if not self._reached <= pos <= self._reached + self.gap:
+            self._row, self._before = pos, 0
+        in_a_row = pos - self._row
+        allowed = max(LEAST, self.gap, in_a_row)
+        view = view[: max(n, allowed)]
         if self._stream is not None:
             reach = max(self._position + self.gap, self._stream.requested)
             if not self._position <= pos <= reach:
                 self._drop_stream()
+        if self._stream is None and (self._level < len(self.ahead) - 1 or allowed < self.ahead[-1]):
+            data = self._remote.read(pos, pos + len(view), n)
+            view[: len(data)] = data
+            self._reached = pos + len(data)
+            return len(data)
         if self._stream is None:
-            if self._level < len(self.ahead) - 1:
-                data = self._remote.read(pos, pos + len(view), n)
-                view[: len(data)] = data
-                return len(data)
-            self._stream, self._position = self._remote.stream(pos, eager=False), pos
+            ahead = min(self._before + in_a_row, MOST)
+            self._stream, self._position = self._remote.stream(pos, ahead=ahead), pos
         while self._position < pos and (data := self._stream.read(pos - self._position)):
             self._position += len(data)
         size = 0
         while size < n and (count := self._stream.readinto(view[size:])):
             size += count
         self._position += size
+        self._reached = pos + size
         return size
 
     def _drop_stream(self) -> None:

@@ -14,7 +14,7 @@ from tests.stores._http import HttpServer, http_server
 from tests.stores._s3 import Bucket, S3Server, s3_server
 from tests.stores._servers import KEYS
 
-OURS = ("AWS_", "GOOGLE_", "AZURE_", "HF_", "HUGGING_FACE_", "AIS_", "WDS_", "GOPEN_", "USE_AIS_FOR")
+OURS = ("AWS_", "GOOGLE_", "AZURE_", "HF_", "HUGGING_FACE_", "AIS_", "WDS_", "GOPEN_", "USE_AIS_FOR", "TARKIT_NET_GAP")
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 

@@ -16,7 +16,6 @@ import tarkit
 from tarkit.samples import dataset
 from tarkit.stores import reading
 from tarkit.streams import prefetch
-from tarkit.streams.remote import RemoteSource
 from tests._tools import each_row
 from tests.conftest import PAX, Archive, Content, Run, entries, tar
 from tests.stores._http import HttpServer, Served
@@ -37,9 +36,8 @@ IN_ORDER = "read in order, from its start"
 def server(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> HttpServer:
     """A server, with low bounds of large samples, of gaps that are read through, and of what is fetched together."""
     monkeypatch.setattr(prefetch, "GROUP", 2 * SIZE)
-    monkeypatch.setattr(prefetch, "GAP", 0)
     monkeypatch.setattr(reading, "FIRST", 1 << 18)
-    monkeypatch.setattr(RemoteSource, "gap", 1 << 14)
+    monkeypatch.setenv("TARKIT_NET_GAP", str(1 << 14))
     monkeypatch.setattr(dataset, "LARGE", 1 << 16)
     return server
 

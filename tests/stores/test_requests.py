@@ -263,6 +263,7 @@ def test_a_random_order_of_all_samples(server: HttpServer, here: Path) -> None:
 def test_ranges_that_are_merged() -> None:
     """Against a model: every range is in a piece, no piece has a large gap, and all gaps together are bounded."""
     sources: list[Any] = [object.__new__(RemoteSource) for _ in range(3)]
+    sources[1].gap, sources[2].gap = 1 << 17, 0
     for seed in range(200):
         rng = random.Random(seed)
         spread = rng.choice([1 << 16, 1 << 20, 1 << 26])
@@ -281,7 +282,7 @@ def test_ranges_that_are_merged() -> None:
         for source, start, stop in pieces:
             at = start
             for low, high in sorted((a, b) for s, a, b in wanted if s is source and start <= a and b <= stop):
-                assert low - at <= prefetch.GAP
+                assert low - at <= source.gap // prefetch.SHARE
                 gaps += max(low - at, 0)
                 at = max(at, high)
             assert at == stop
