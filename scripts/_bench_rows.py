@@ -62,7 +62,7 @@ class Rows:
         yield self.order("sort", "bin", 5, 11)
         yield self.order("shuffle", "__random__", 4, 9)
         yield self.create()
-        yield self.shard()
+        yield from self.shard()
         yield from self.codecs()
         yield self.iterate("tiny")
         yield self.iterate("wds")
@@ -144,14 +144,14 @@ class Rows:
         ways = [Way(TARKIT, [[*self.tarkit, *words]], holds), self.tarp(words), Way("GNU tar", [tar], holds)]
         return Row("create npy", "npy", ways, within("GNU tar", 1))
 
-    def shard(self) -> Row:
-        """Make shards from a tree of small files, compared with one archive."""
+    def shard(self) -> Iterator[Row]:
+        """Make shards from a tree of small files, in the page cache and not, compared with one archive."""
         data = self.data("tree")
         command: Stage = [*self.tarkit, "shard", data.files, "-c", "1000", "-o", self.out / "s-%06d.tar"]
         packed: Stage = ["tar", "--sort=name", "-C", data.files, "-cf", self.out / "b.tar", "."]
-        return Row(
-            "shard tree", "tree", [Way(TARKIT, [command], holds), Way("GNU tar", [packed], holds)], within("GNU tar", 1)
-        )
+        ways = [Way(TARKIT, [command], holds), Way("GNU tar", [packed], holds)]
+        yield Row("shard tree", "tree", ways, within("GNU tar", 1))
+        yield Row("shard tree, cold", "tree", ways, within("GNU tar", 1), by="wall", cold=data.files)
 
     def codecs(self) -> Iterator[Row]:
         """Read and write compressed archives, compared with the codec alone; processes work in parallel."""

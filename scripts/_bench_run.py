@@ -102,6 +102,7 @@ class Row:
     content: Content = NOTHING  # expected content, if it is not that of the set
     repeat: int = 1  # runs in a round; 0: the first run, which is also the check, is the result
     by: str = "cpu"  # the figure of Cost that is compared
+    cold: Path | None = None  # a directory whose files are dropped from the page cache before each run
     values: dict[str, list[Cost]] = field(default_factory=dict)
 
     def medians(self, figure: str = "") -> dict[str, float]:
@@ -139,6 +140,8 @@ class Runner:
 
     def _try(self, row: Row, way: Way, expected: Content | None = None) -> Cost:
         try:
+            if row.cold is not None:
+                evict(row.cold)
             return self._cost(way, expected)
         except (BenchError, ValueError) as error:
             raise BenchError(f"{row.name}: {way.who}: {error}") from error
@@ -188,6 +191,15 @@ class Runner:
                 children[-1].stdout.close()
             children.append(child)
         return children
+
+
+def evict(directory: Path) -> None:
+    """Drop the files below a directory from the page cache, where the system can."""
+    os.sync()  # what is not on the disk stays
+    for path in directory.rglob("*") if hasattr(os, "posix_fadvise") else ():
+        if path.is_file():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def blame(way: Way, statuses: Sequence[int]) -> int | None:

@@ -21,6 +21,7 @@ from tarkit.samples.sample import TarSample, key_of
 from tarkit.sizes import plural
 from tarkit.stores.object_prefetch import WHOLE as WHOLE_OBJECT
 from tarkit.stores.object_prefetch import prefetch_objects
+from tarkit.streams.cold import ColdFiles, ask_for_range
 from tarkit.streams.location import Location, is_view
 from tarkit.streams.source import WindowSource
 from tarkit.tar import block, pax
@@ -70,6 +71,7 @@ class IndexedDataset(Sequence[Sample]):
         """Of the shards whose headers were not read, their first sample, and where the last entry of each begins."""
         self._left_out: set[int] = set()  # shards that are left out
         self._confirmed = -1  # the sample that was read last
+        self._cold = ColdFiles()
         places = {location.text: location for location in locations}
         requests = prefetch_objects(
             locations,
@@ -172,11 +174,17 @@ class IndexedDataset(Sequence[Sample]):
         if len(numbers) < 2 or not any(
             shard.remote for number, shard in enumerate(self._sources) if number not in self._left_out
         ):
-            return map(self._sample, numbers)
+            return map(self._sample, self._cold.ahead(numbers, self._ask_for))
         from tarkit.streams.prefetch import Groups, fetch_ahead
 
         groups = Groups()(numbers, lambda number: self._stops[number] - self._starts[number])
         return (self._sample(number) for group in fetch_ahead(groups, self._ranges_of) for number in group)
+
+    def _ask_for(self, number: int) -> int:
+        """Ask the system for a sample of a file before its turn."""
+        shard = self._sources[self._shards[number]]
+        start, stop = self._starts[number], self._stops[number]
+        return ask_for_range(shard.source(), start, stop) if isinstance(shard, _OpenedShard) else 0
 
     def _ranges_of(self, numbers: Iterable[int]) -> Iterator[Part]:
         """Yield the ranges that looking samples up reads, of objects of stores."""

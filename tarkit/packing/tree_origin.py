@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, tee
 
 from tarkit.errors import TarkitError, show
 from tarkit.packing.grouping import has_key
@@ -22,6 +22,7 @@ from tarkit.samples.validate import NameChecks
 from tarkit.stores.object_prefetch import Wanted, fetch, prefetch_objects
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import StoreOptions
+from tarkit.streams.cold import ColdFiles
 from tarkit.streams.location import Location
 from tarkit.tables.content import UNSIZED, ContentLoader, EntryContent
 from tarkit.tar.block import COLON
@@ -42,12 +43,14 @@ class TreeOrigin:
         shards: those of its shards that are read.
         mtime: the time of all entries in seconds since 1970; None is that of each file.
         skip_missing: leave out samples with a file that does not exist any more; else it is an error.
+        cold: asks the system for files before their turn, those of one shard after the other.
     """
 
     plan: Plan
     shards: Sequence[PlannedShard]
     mtime: int | None = 0
     skip_missing: bool = False
+    cold: ColdFiles = field(default_factory=ColdFiles)
     whole = False
     keys_may_repeat = False
 
@@ -106,18 +109,24 @@ class TreeReader(InputReader):
             return
         for shard in self._origin.shards:
             self._place = shard.name
-            for rows in self._origin.plan.batches(shard):
-                yield from self._read(rows)
+            batches, others = tee(self._origin.plan.batches(shard))
+            files = (zip(rows.names, rows.sizes, rows.sources, strict=True) for rows in others)
+            asked = self._origin.cold.ahead(chain.from_iterable(files), self._ask_for)
+            for rows in batches:
+                yield from self._read(rows, islice(asked, len(rows.names)))
 
-    def _read(self, rows: PlannedBatch) -> Iterator[SampleBatch]:
+    def _ask_for(self, file: PlannedFile) -> int:
+        return self._loader.ask_for(*parse_source(file[2]))
+
+    def _read(self, rows: PlannedBatch, files: Iterator[PlannedFile]) -> Iterator[SampleBatch]:
         """Yield planned samples with their contents. The hot loop of `shard`: it makes arrays, and no samples.
 
+        `files` has the files of these samples.
         `sample_batches` takes 8 % more time for files of 1 kB.
         """
         self.samples += len(rows.keys)
         self.files += len(rows.names)
         small, encode_, pads, mtime = self._loader.small, encode, PADS, self._origin.mtime or 0
-        files = zip(rows.names, rows.sizes, rows.sources, strict=True)
         first = start = stop = 0  # the first sample that is not passed on, where it begins, and the end
         pieces: list[Piece] = []  # of that sample and those behind it
         ends: list[int] = []  # where each file ends

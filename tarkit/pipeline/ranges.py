@@ -34,6 +34,7 @@ from tarkit.problems import Policy
 from tarkit.samples.fields import parse_fields, with_names
 from tarkit.samples.sample import SampleBatch, TarSample, ViewRow, singly
 from tarkit.spill.records import SpilledList
+from tarkit.streams.cold import ColdFiles, ask_for_range
 from tarkit.streams.ranges import AssembledSource, HeldRange, JoinedSource, MovedRange
 from tarkit.streams.sink import Sink
 from tarkit.streams.source import FileSource, Source, gather
@@ -75,6 +76,7 @@ class RangeList:
         self._spool: tuple[TemporaryFile, EntryWriter, int] | None = None
         self._rows: list[ViewRow] = []  # the first one of each group of rows
         self._groups: dict[ViewRow, int] = {}  # their numbers
+        self._cold = ColdFiles()
 
     def enter(self, source: Source) -> bool:
         """Set the source of the samples that follow, perhaps one of those before; return whether it is new."""
@@ -260,8 +262,14 @@ class RangeList:
 
         Without `read` they come together as they are, and nothing is read. At most `together` are in a batch.
         """
-        for at in range(0, len(places), together):
-            yield from self._together(places[at : at + together], read)
+        groups = (places[at : at + together] for at in range(0, len(places), together))
+        for group in self._cold.ahead(groups, self._ask_for, 1) if read else groups:
+            yield from self._together(group, read)
+
+    def _ask_for(self, places: Sequence[Place]) -> int:
+        """Ask the system for samples of files before their turn."""
+        ranges = (item for place in places for item in self.ranges(place))
+        return sum(ask_for_range(self.files[file], start, start + size) for _, file, _, start, size in ranges)
 
     def _together(self, places: Sequence[Place], read: bool) -> Iterator[SampleBatch]:
         """Yield the samples at some places as one batch, as two halves, or one by one."""

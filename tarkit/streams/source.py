@@ -197,11 +197,11 @@ class FileSource(WindowSource):
     def another(self) -> FileSource:
         return FileSource(self.file, self.name, self.offset)
 
-    def will_need(self) -> None:
-        """Ask the system to read the file into its cache."""
+    def will_need(self, start: int = 0, size: int = 0) -> None:
+        """Ask the system to read `size` bytes from `start` on into its cache; 0 is all."""
         if hasattr(os, "posix_fadvise"):
             held = self.file.opened or self.file.open()
-            os.posix_fadvise(held.fd, 0, 0, os.POSIX_FADV_WILLNEED)
+            os.posix_fadvise(held.fd, self.offset + start, size, os.POSIX_FADV_WILLNEED)
 
     def unchanged(self) -> None:
         self.file.unchanged()

@@ -17,6 +17,7 @@ from tarkit.sizes import plural
 from tarkit.stores import connect
 from tarkit.stores.object_prefetch import Fetched, Wanted, fetch, prefetch_objects
 from tarkit.stores.schemes import public_name
+from tarkit.streams.cold import ColdFiles, ask_for_file
 from tarkit.streams.command import CommandReader
 from tarkit.streams.copy import CHUNK, SMALL, Short, new_buffer, read_small, seconds
 from tarkit.streams.files import Descriptor
@@ -246,6 +247,12 @@ class ContentLoader:
             return b""
         return data if size in (len(data), UNSIZED) else b""
 
+    def ask_for(self, kind: Kind, value: bytes) -> int:
+        """Ask the system for a file before its turn; return the bytes of memory that a source takes until then."""
+        if kind != "path":
+            return len(value)
+        return ask_for_file(os.path.join(self.directory, value) if self.directory else value)
+
     def file(self, name: bytes, planned: int = UNSIZED) -> EntryContent:
         """Return the content of a file."""
         path = os.path.join(self.directory, name) if self.directory else name
@@ -338,8 +345,9 @@ def loaded(
 ) -> Iterator[tuple[Row, EntryContent]]:
     """Return each row with its content, in order; `ahead` > 1 loads that many at a time in threads.
 
-    Objects are requested ahead in any case. `missing` is called with a message for a file that does not exist, and its
-    row is left out; without it such a file is an error.
+    Objects are requested ahead in any case, and without threads the system is asked for files that are not in its
+    cache. `missing` is called with a message for a file that does not exist, and its row is left out; without it such a
+    file is an error.
 
     Raises:
         TarkitError: `RECIPE:LINE: reason`.
@@ -360,6 +368,7 @@ def _without_missing(
 
 def _loaded(rows: Iterator[Row], load: ContentLoader, ahead: int, skips: bool) -> Iterator[tuple[Row, Loaded]]:
     if ahead <= 1:
+        rows = ColdFiles().ahead(rows, lambda row: load.ask_for(row[1], row[2]))
         for row in rows:  # up to the first object
             if row[1] == "url":
                 rows = chain((row,), rows)
