@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import random
 import shutil
@@ -97,6 +98,19 @@ def _tiny(part: Dataset, final: Dataset, samples: int) -> None:
         for index in range(samples):
             yield entry(f"{index:08d}.bin", numbers.randbytes(200))
             yield entry(f"{index:08d}.cls", b"%d" % (index % 1000))
+
+    with part.tar.open("wb") as tar:
+        _write(tar, entries())
+
+
+def _labels(part: Dataset, final: Dataset, samples: int) -> None:
+    numbers = random.Random(VERSION)
+
+    def entries() -> Iterator[bytes]:
+        for index in range(samples):
+            record = {"id": index, "width": numbers.randrange(2000), "tags": ["a", "b"]}
+            yield entry(f"{index:08d}.cls", b"%d" % numbers.randrange(1000))
+            yield entry(f"{index:08d}.json", json.dumps(record).encode())
 
     with part.tar.open("wb") as tar:
         _write(tar, entries())
@@ -196,6 +210,7 @@ def _write(tar: BinaryIO, entries: Iterator[bytes]) -> None:
 # name -> samples, bytes on disk of one sample, maker
 SETS: dict[str, tuple[int, int, Callable[[Dataset, Dataset, int], None]]] = {
     "tiny": (100_000, 2048, _tiny),
+    "labels": (100_000, 2048, _labels),
     "wds": (50_000, 4096, _wds),
     "long": (50_000, 4096, _long),
     "npy": (20_000, 80 << 10, _npy),

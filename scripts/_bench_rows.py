@@ -61,6 +61,7 @@ class Rows:
         yield self.order("sort", "__key__", 3.5, 9)
         yield self.order("sort", "bin", 5, 11)
         yield self.order("shuffle", "__random__", 4, 9)
+        yield from self.labels()
         yield self.create()
         yield from self.shard()
         yield from self.codecs()
@@ -135,6 +136,27 @@ class Rows:
         ]
         name = "shuffle tiny" if word == "shuffle" else f"sort tiny by {field}"
         return Row(name, "tiny", ways, within("cp", fast, pure))
+
+    def labels(self) -> Iterator[Row]:
+        """Choose tiny samples, list and change them, compared with a copy of all by `tarkit cat`."""
+        tar, out = self.data("labels").tar, self.out / "b.tar"
+        copy: Stage = ["cat", tar, "-o", out]
+        works: list[tuple[str, Stage, float]] = [
+            ("--where of keys", [*copy, "--where", "endswith(__key__, '7')"], 1.5),
+            ("--where of sizes", [*copy, "--where", "size.json > 50"], 1.5),
+            ("--where of a field, 5 %", [*copy, "--where", "cls < 50"], 1.5),
+            ("--where of a field, half", [*copy, "--where", "cls < 500"], 2),
+            ("--where of JSON", [*copy, "--where", "json.width < 1000"], 3),
+            ("tsv of two fields", ["tsv", tar, "-f", "cls size.json", "-o", self.out / "b.tsv"], 1.5),
+            ("tsv of JSON", ["tsv", tar, "-f", "cls json.width", "-o", self.out / "b.tsv"], 3),
+            ("-f of one field", [*copy, "-f", "cls"], 2),
+            ("--drop of one field", [*copy, "--drop", "json"], 2),
+            ("--rekey", [*copy, "--rekey", "x/{key}"], 4),
+            ("sort by JSON", ["sort", tar, "-s", "json.width", "-o", out], 4),
+        ]
+        for name, words, aim in works:
+            ways = [*self.ours(words, check=None), Way("tarkit cat", [[*self.tarkit, *copy]], holds)]
+            yield Row(f"labels: {name}", "labels", ways, within("tarkit cat", aim))
 
     def create(self) -> Row:
         """Make an archive from files."""

@@ -1,4 +1,4 @@
-"""Select samples: by key, by list, at random, by position. Iterators in, iterators out."""
+"""Select samples: by key, by list, at random, by position. Iterators of batches in, iterators of batches out."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import nsmallest
-from itertools import islice
+from operator import not_
 from typing import TYPE_CHECKING, Literal
 
 from tarkit.errors import Usage, show, spell
 from tarkit.problems import Policy
 from tarkit.samples.names import NearKeys, composed, form_words
-from tarkit.samples.sample import TarSample, split_name
+from tarkit.samples.sample import SampleBatch, split_name
 from tarkit.sizes import plural
 from tarkit.spill.records import by_rank
 from tarkit.spill.sets import Marks, StoredSet
@@ -76,6 +76,17 @@ class KeyList:
 
     def __post_init__(self) -> None:
         self.present = Marks(self.wanted) if isinstance(self.wanted, StoredSet) else set()
+
+    def found(self, keys: Iterable[bytes]) -> Iterator[bool]:
+        """Yield whether keys of samples are listed, and remember which of those listed were found."""
+        for key in keys:
+            if key in self.wanted:
+                self.present.add(key)
+                yield True
+            else:
+                if len(self.others) < OTHERS:
+                    self.others.add(key)
+                yield False
 
     def anew(self) -> KeyList:
         """Return the same list, of which no key was found yet."""
@@ -176,51 +187,47 @@ class Select:
         """Whether the seed is used."""
         return self.sample is not None or self.balance is not None
 
-    def __call__(self, samples: Iterator[TarSample], policy: Policy | None = None) -> Iterator[TarSample]:
+    def __call__(self, batches: Iterator[SampleBatch], policy: Policy | None = None) -> Iterator[SampleBatch]:
         """Yield the selected samples; `policy` replaces that of `self.policy`."""
         if self.all:
-            return samples
-        samples = (sample for sample in samples if sample.key is not None)
+            return batches
+        from tarkit.choosing.batches import by_keys, by_position, by_values  # not loaded for most runs
+
+        batches = (batch for batch in batches if batch.key is not None)
         if self.match is not None:
             search = self._pattern.search
-            samples = (sample for sample in samples if search(sample.key or b""))
+            batches = by_keys(batches, lambda keys: (search(key) is not None for key in keys))
+        ends = self.slice is not None or self.count is not None
         if self.keys is not None:
-            samples = self._listed(samples, self.keys)
+            batches = by_keys(_read_one_by_one(batches, ends), self.keys.found)
+            batches = self._to_end(batches, self.keys)
         if self.exclude_keys is not None:
-            samples = self._unlisted(samples, self.exclude_keys)
+            others = self.exclude_keys
+            batches = by_keys(_read_one_by_one(batches, ends), lambda keys: map(not_, others.found(keys)))
+            batches = self._to_end(batches, others)
         if self.where is not None:
-            where, on_problem = self.where, policy or self.policy()
-            samples = (sample for sample in samples if where(sample, on_problem))
+            batches = by_values(self.where, batches, policy or self.policy())
         if self.sample is not None:
             from random import Random
 
             share, draw = self.sample, Random(self.seed).random
-            samples = (sample for sample in samples if draw() < share)
+            batches = by_keys(batches, lambda keys: (draw() < share for _ in keys))
         if self.slice is not None:
-            samples = islice(samples, *self.slice)
+            batches = by_position(batches, *self.slice)
         if self.count is not None:
-            samples = islice(samples, min(self.count, _MOST))
-        return samples
+            batches = by_position(batches, 0, self.count)
+        return batches
 
     @staticmethod
-    def _unlisted(samples: Iterator[TarSample], keys: KeyList) -> Iterator[TarSample]:
-        for sample in samples:
-            key = sample.key or b""
-            if key in keys.wanted:
-                keys.present.add(key)
-                continue
-            if len(keys.others) < OTHERS:
-                keys.others.add(key)
-            yield sample
+    def _to_end(batches: Iterator[SampleBatch], keys: KeyList) -> Iterator[SampleBatch]:
+        yield from batches
         keys.ended = True
 
-    @staticmethod
-    def _listed(samples: Iterator[TarSample], keys: KeyList) -> Iterator[TarSample]:
-        for sample in samples:
-            key = sample.key or b""
-            if key in keys.wanted:
-                keys.present.add(key)
-                yield sample
-            elif len(keys.others) < OTHERS:
-                keys.others.add(key)
-        keys.ended = True
+
+def _read_one_by_one(batches: Iterator[SampleBatch], every: bool) -> Iterator[SampleBatch]:
+    """Yield samples that were read one by one, so that listed keys count up to the last sample that is taken.
+
+    Rows of views stay together, unless `every` is set.
+    """
+    for batch in batches:
+        yield from (batch,) if batch.unread and not every else batch

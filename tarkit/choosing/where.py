@@ -7,8 +7,8 @@ of an array as `[0]` is, `size.jpg`. `null`, `true` and `false` are literals, as
 expression: its length and depth; no powers, no repeated text, no loops. The one exception is a regular expression of
 `match`, which can take any time.
 
-Beside each function of a sample there is one of many rows of a view at once (`tables.vectors`), made of the same
-functions of values: where it raises anything, each row is evaluated as a sample, which says what is wrong.
+Beside each function of a sample there is one of many samples of a batch, or rows of a view, at once (`tables.vectors`),
+made of the same functions of values: where it raises anything, each is evaluated alone, which says what is wrong.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tarkit.samples.lookup import NO_TEXT, FieldLookup, is_unicode
 from tarkit.samples.sample import TarSample
 from tarkit.samples.values import Name, step_into
 from tarkit.tables import vectors
-from tarkit.tables.vectors import Columns, Vectorial
+from tarkit.tables.vectors import PRESENT, TEXT, Columns, Vectorial
 
 Value = Callable[[FieldLookup], Any]
 """The value of a part of an expression for a sample."""
 
 
 class Term(NamedTuple):
-    """A part of an expression: its value for one sample, which is the reference, and for many rows of a view."""
+    """A part of an expression: its value for one sample, which is the reference, and for many samples or rows."""
 
     one: Value
     many: Vectorial
@@ -48,6 +48,7 @@ class Where:
 
     Attributes:
         names: the names in it whose values it needs.
+        columnar: whether many samples of an archive can be evaluated together.
 
     Raises:
         Usage: the expression is invalid.
@@ -57,9 +58,11 @@ class Where:
         self.text = text = text.strip()
         self.source = with_steps(text)
         self.needs_entries = False
-        self.names: set[str] = set()
+        self.names: frozenset[str] = frozenset()
+        self._named: dict[tuple[str, bool], Name] = {}
         self._tree = parse(self.source).body
         self._value, self._values = self._compiled(self._tree)
+        self.columnar = all(name.columnar for name in self._named.values())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Where) and self.text == other.text
@@ -90,7 +93,7 @@ class Where:
             )
 
     def flags(self, columns: Columns) -> list[bool] | None:
-        """Return which rows of a view are selected, by columns with all values; None if one may be a problem."""
+        """Return which of many samples or rows are selected; None if one of them may be a problem."""
         try:
             return list(map(bool, self._values(columns).values))
         except FAILURES:
@@ -206,11 +209,11 @@ class Where:
             hint = "has.NAME" if text == "has" else f"{text}(...)"
             raise self._refused(node, f"{text} is a function, use {hint}; a field of this name is field('{text}'),")
         name = self._name(text)
-        return Term(name.value, vectors.named(text))
+        return Term(name.value, vectors.named(name))
 
     def _present(self, name: Name) -> Term:
-        """Return the part that says whether there is a value: in columns with all values there is."""
-        return Term(name.present, vectors.constant(True))
+        """Return the part that says whether there is a value."""
+        return Term(name.present, vectors.named(name, PRESENT))
 
     def _check_has(self, node: ast.AST) -> None:
         """Raise Usage for brackets behind has.NAME, which is true or false."""
@@ -222,8 +225,8 @@ class Where:
             raise error
 
     def _name(self, text: str, exact: bool = False) -> Name:
-        name = Name(text, exact=exact)
-        self.names.add("\0" if exact and text == "__key__" else text)  # a field of this name is no column
+        name = self._named.setdefault((text, exact), Name(text, exact=exact))
+        self.names |= {"\0" if exact and text == "__key__" else text}  # a field of this name is no column
         self.needs_entries = self.needs_entries or name.needs_entries
         return name
 
@@ -254,7 +257,9 @@ class Where:
                 field = self._name(text, exact=name == "field")
                 if name == "has":
                     return self._present(field)
-                return Term(field.value if name == "field" else field.words, vectors.named(text))
+                if name == "field":
+                    return Term(field.value, vectors.named(field))
+                return Term(field.words, vectors.named(field, TEXT))
             if name != "str":
                 raise self._refused(node, f"{name} takes a name, such as {name}('seg.png'),")
         return self._applied(node, function, *node.args)

@@ -185,11 +185,7 @@ class SampleFilter(Step):
             keys, others = (listed and listed.anew() for listed in (select.keys, select.exclude_keys))
             select = replace(select, keys=keys, exclude_keys=others)
             flow.at_end.append(lambda: report_keys(flow.run, select))
-        if flow.inputs.unread:
-            from tarkit.views.choose import choose_rows  # not loaded for most runs
-
-            return choose_rows(select, batches, flow.run.policy)
-        return select(singly(batches), flow.run.policy)
+        return select(batches, flow.run.policy)
 
 
 class ChooseAmongAll(Step):

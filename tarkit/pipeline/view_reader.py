@@ -324,7 +324,7 @@ class ViewReader:
             if batch.count > LEAST and (rows.fields is None or not any(rows.fields[at : at + batch.count])):
                 plain = self._count_plain(batch)
             if plain:
-                together = batch.head(plain)
+                together = batch.part(0, plain)
                 together.plain = True
                 together.rows = rows.of(at, plain) if rows.group.columns else None
                 yield together

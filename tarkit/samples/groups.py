@@ -12,6 +12,7 @@ from tarkit.errors import TarkitError
 from tarkit.samples.sample import KEYLESS, SampleBatch, is_safe, key_of
 from tarkit.streams.source import Source
 from tarkit.tar import block
+from tarkit.tar.fast import ListedEntries
 from tarkit.tar.reader import Entry, Raw, TarReader
 
 LARGE = 16 << 20  # bytes; a larger sample of a stream is yielded before its end is known, and ends a run
@@ -56,7 +57,7 @@ Found = TypeVar("Found")
 def plain_groups(reader: TarReader, entry: Raw) -> Sequence[Group]:
     """Return the plain samples that the accelerator finds from the first entry of a sample on."""
     samples = reader.plain_samples(entry)
-    return () if samples is None else list(zip(samples.keys, samples.rows(), repeat(True), strict=False))
+    return () if samples is None else list(zip(samples.keys, samples.entries.rows, repeat(True), strict=False))  # type: ignore[arg-type]
 
 
 class EntryGroups:
@@ -187,7 +188,7 @@ class BatchFinder:
             plain = reader.plain_samples(entry, self._field)
             if plain is None:
                 return None
-            return SampleBatch(self.source, plain.start, plain.keys, plain.stops, plain.contents, plain.rows)
+            return SampleBatch(self.source, plain.start, plain.keys, plain.stops, plain.contents, plain.entries)
         if self._passing:
             self._passing -= 1
             return None
@@ -214,7 +215,7 @@ class BatchFinder:
             return None, None
         keys, rows, _ = zip(*groups, strict=True)
         stops = [entries[-1][4] for entries in rows]
-        return SampleBatch(self.source, rows[0][0][1], keys, stops, contents, lambda: rows), rows[-1][-1]
+        return SampleBatch(self.source, rows[0][0][1], keys, stops, contents, ListedEntries(rows)), rows[-1][-1]
 
     def _contents(self, groups: Sequence[Group], field: bytes) -> list[bytes]:
         """Return the contents of the field, up to the first sample in which it is missing or long."""

@@ -27,7 +27,7 @@ NO_TEXT = "text with a lone surrogate, which is not Unicode text"
 
 _EMPTY = (block.SYMLINK, block.CHAR, block.BLOCK_DEVICE, block.FIFO)
 JSON = frozenset((b"json", b"jsn"))
-_TEXT = frozenset((b"txt", b"text", b"transcript", b"html", b"htm"))
+TEXTS = frozenset((b"txt", b"text", b"transcript", b"html", b"htm"))
 _NUMBER = re.compile(r"[+-]?([0-9]{1,300}|([0-9]{1,300}\.[0-9]{0,300}|\.?[0-9]{1,300})([eE][+-]?[0-9]{1,3})?)")
 
 
@@ -173,24 +173,21 @@ class FieldLookup:
         if as_json or kind in JSON:
             return self._json(field, content)
         text = self.as_text(field, content)
-        if kind in _TEXT:
+        if kind in TEXTS:
             return text
-        text = text.strip()
-        if not _NUMBER.fullmatch(text):
-            return text
-        return float(text) if any(char in ".eE" for char in text) else int(text)
+        return number_or_text(text)
 
     def _json(self, field: bytes, content: bytes) -> Any:
         import json  # not loaded where a field is found by its name
 
         try:
             text = content.decode(json.detect_encoding(content))
-            value = _json_decoder(self.exact).decode(text)
+            value = json_decoder(self.exact).decode(text)
         except RecursionError:
             raise self.bad(field, "is JSON that is nested too deeply") from None
         except ValueError as error:
             raise self.bad(field, f"is not JSON: {error}") from None
-        if "\\ud" in text or "\\uD" in text:
+        if may_have_surrogates(text):
             self._escapes |= {field}
         return value
 
@@ -219,6 +216,19 @@ class FieldLookup:
         return Problem("bad-field", self.sample.source.name, self.sample.start, detail)
 
 
+def number_or_text(text: str) -> int | float | str:
+    """Return a text without blanks around it, as a number if it is one."""
+    text = text.strip()
+    if not _NUMBER.fullmatch(text):
+        return text
+    return float(text) if any(char in ".eE" for char in text) else int(text)
+
+
+def may_have_surrogates(text: str) -> bool:
+    """Return whether text in JSON may have a lone surrogate, which only an escape can represent."""
+    return "\\ud" in text or "\\uD" in text
+
+
 def is_unicode(value: Any) -> bool:
     """Return whether all text in a value of JSON can be encoded as UTF-8."""
     import json
@@ -237,7 +247,8 @@ def _verbatim(number: str) -> Number:
 
 
 @cache
-def _json_decoder(exact: bool) -> Any:
+def json_decoder(exact: bool) -> Any:
+    """Return the decoder of JSON; with `exact` its numbers are `Number`."""
     import json
 
     arguments: dict[str, Any] = (

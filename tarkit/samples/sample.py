@@ -20,6 +20,11 @@ from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw, TarReader
 from tarkit.tar.writer import EntryWriter
 
+if TYPE_CHECKING:
+    from tarkit.problems import Policy
+    from tarkit.tables.vectors import Columns
+    from tarkit.tar.fast import PlainEntries
+
 KEYLESS = frozenset(
     (
         block.DIRECTORY,
@@ -52,9 +57,6 @@ def key_of(entry: Entry) -> bytes | None:
     return None if parts is None else parts[0]
 
 
-Rows = Callable[[], Iterable[Sequence["Entry | Raw"]]]
-
-
 class ViewRow(Protocol):
     """A row of a view, which has values of a sample.
 
@@ -85,6 +87,24 @@ class ViewRow(Protocol):
         """The columns and cells that a joined table adds, after the table; None without one."""
 
 
+OPEN = 2
+"""The flag of a sample that an expression has to be evaluated for alone; the others have 0 or 1."""
+
+
+class Condition(Protocol):
+    """An expression that selects samples: a call says whether a sample is selected."""
+
+    def __call__(self, sample: TarSample, policy: Policy) -> bool:
+        """Return whether a sample is selected. Raises Problem unless `policy` lets it pass."""
+
+    def flags(self, columns: Columns) -> list[bool] | None:
+        """Return which of many samples are selected; None if one of them may be a problem."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the values that it needs."""
+
+
 ABSENT: Any = object()
 """In place of a value that a row does not have; None is null."""
 
@@ -105,11 +125,17 @@ class SampleBatch:
         places: of samples that are gathered, the archive of each and its offset there; None for samples in a row.
         plain: all entries are known to be regular files with the key, without gaps.
         rows: of samples of a view their rows, with values; None for others.
+        entries_held: the entries of plain samples, and maybe of others around them; None if they are not known.
+        first: the number of the first sample among those of `entries_held`.
     """
 
+    unread = False
+    """Whether the samples are rows of a view of which no archive was read."""
+
     __slots__ = (
-        "_entries_of",
         "contents",
+        "entries_held",
+        "first",
         "key",
         "keys",
         "places",
@@ -127,6 +153,8 @@ class SampleBatch:
     key: bytes | None
     plain: bool
     rows: Sequence[ViewRow] | None
+    entries_held: PlainEntries | None
+    first: int
     if TYPE_CHECKING:  # attributes here, properties of TarSample
         keys: Sequence[bytes | None]
         stops: Sequence[int]
@@ -139,14 +167,15 @@ class SampleBatch:
         keys: Sequence[bytes],
         stops: Sequence[int],
         contents: Sequence[bytes] = (),
-        rows: Rows | None = None,
+        entries: PlainEntries | None = None,
         places: Sequence[tuple[Source, int]] | None = None,
+        first: int = 0,
     ) -> None:
         """Make a batch.
 
         Args:
-            source, start, keys, stops, contents, places: the attributes.
-            rows: returns the entries of each sample, which are plain; without it headers are read again.
+            source, start, keys, stops, contents, places, first: the attributes.
+            entries: those of plain samples; without them headers are read again.
         """
         self.source = source
         self.start = start
@@ -155,9 +184,10 @@ class SampleBatch:
         self.stops = stops
         self.stop = stops[-1]
         self.contents = contents
-        self.plain = rows is not None
+        self.plain = entries is not None
         self.rows = None
-        self._entries_of = rows
+        self.entries_held = entries
+        self.first = first
         self.places = places
 
     @property
@@ -179,18 +209,41 @@ class SampleBatch:
         """Return where a sample begins in the source."""
         return self.stops[number - 1] if number else self.start
 
-    def head(self, count: int) -> SampleBatch:
-        """Return the first samples, at least one."""
-        places = None if self.places is None else self.places[:count]
-        return SampleBatch(
+    def part(self, begin: int, stop: int) -> SampleBatch:
+        """Return samples [begin, stop), at least one."""
+        if begin == 0 and stop == self.count:
+            return self
+        part = SampleBatch(
             self.source,
-            self.start,
-            self.keys[:count],  # type: ignore[arg-type]
-            self.stops[:count],
-            self.contents[:count],
-            self._entries_of,
-            places,
+            self.start_of(begin),
+            self.keys[begin:stop],  # type: ignore[arg-type]
+            self.stops[begin:stop],
+            self.contents[begin:stop],
+            self.entries_held,
+            None if self.places is None else self.places[begin:stop],
+            self.first + begin,
         )
+        part.plain = self.plain
+        part.rows = None if self.rows is None else self.rows[begin:stop]
+        return part
+
+    def chosen(self, flags: bytes | bytearray) -> Iterator[SampleBatch]:
+        """Yield the samples whose flag is 1, of flags that are 0 or 1."""
+        begin = flags.find(1)
+        while begin >= 0:
+            stop = flags.find(0, begin)
+            yield self.part(begin, len(flags) if stop < 0 else stop)
+            begin = flags.find(1, stop) if stop >= 0 else -1
+
+    def flags(self, condition: Condition) -> bytearray | None:
+        """Return for each sample 1 if it is selected, 0 or OPEN; None if no columns with values are at hand."""
+        return None
+
+    def in_turn(self, condition: Condition, flags: bytearray, policy: Policy) -> Iterator[SampleBatch]:
+        """Yield the samples that are selected; the condition decides about those with the flag OPEN in their turn."""
+        for sample, flag in zip(self, flags, strict=False):
+            if condition(sample, policy) if flag == OPEN else flag:
+                yield sample
 
     def write(self, writer: EntryWriter, begin: int = 0, end: int | None = None) -> None:
         """Append samples [begin, end) to an archive, by default all."""
@@ -211,11 +264,12 @@ class SampleBatch:
             for key, start, stop, (source, at) in zip(self.keys, starts, self.stops, self.places, strict=False):
                 data = self.source.read(start, stop) if isinstance(self.source, HeldRange) else None
                 yield TarSample(key, source, None, at, at + stop - start, data)
-        elif self._entries_of is None:
+        elif self.entries_held is None:
             for key, start, stop in zip(self.keys, starts, self.stops, strict=False):
                 yield TarSample(key, self.source, None, start, stop)
         else:
-            for key, entries, start, stop in zip(self.keys, self._entries_of(), starts, self.stops, strict=False):
+            held = self.entries_held.rows[self.first : self.first + len(self.keys)]
+            for key, entries, start, stop in zip(self.keys, held, starts, self.stops, strict=False):
                 sample = TarSample(key, self.source, entries, start, stop)
                 sample.plain = True
                 yield sample
@@ -244,6 +298,7 @@ class TarSample(SampleBatch):
     contents = ()
     places = None
     gathered = False
+    entries_held = None
 
     def __init__(
         self,
@@ -267,6 +322,10 @@ class TarSample(SampleBatch):
     def __iter__(self) -> Iterator[TarSample]:
         """Yield the sample."""
         yield self
+
+    def part(self, begin: int, stop: int) -> TarSample:
+        """Return the sample."""
+        return self
 
     @property
     def count(self) -> int:

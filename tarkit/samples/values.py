@@ -32,6 +32,10 @@ from tarkit.tar.reader import Raw
 MISFITS = frozenset(("missing-field", "bad-field", "sparse-entry"))  # problems of a sample without the requested value
 
 
+COLUMNAR = frozenset(("__key__", "size", "shard", "offset", "header"))
+"""Words whose values are in headers."""
+
+
 class Name:
     """A name that is resolved in one sample after another."""
 
@@ -46,14 +50,18 @@ class Name:
         head, _, rest = text.partition(".")
         self.is_name = text in ("__key__", "shard")
         self._word = None if exact else (_WORDS.get(text) or _of_field(head, rest))
+        # a word, and the field of which it is a property
+        self.word = (text, b"") if text in _WORDS else (head, os.fsencode(rest))
+        self.columnar = self._word is None or self.word[0] in COLUMNAR  # whether `columns` has its values
         steps = [] if exact else parse_path(text)
-        self._paths = [
+        self.paths = [
             (os.fsencode(text[: steps[cut][0]]), [step for _, step in steps[cut:]])
             for cut in reversed(range(len(steps)))
         ]
+        self.has_word = self._word is not None
         self.may_be_field = not self.is_key and self._word is None
         # whether it is never a path into JSON, or a property
-        self.is_field = self.may_be_field and not self._paths
+        self.is_field = self.may_be_field and not self.paths
 
     def value(self, lookup: FieldLookup) -> Any:
         """Return the decoded value.
@@ -115,7 +123,7 @@ class Name:
         value = row.value(self.text)
         if value is not ABSENT:
             return value
-        for field, path in self._paths:
+        for field, path in self.paths:
             value = row.value(os.fsdecode(field))
             if value is not ABSENT and value is not None:
                 if isinstance(value, str) and field.rpartition(b".")[2].lower() in JSON:  # as tsv writes the field
@@ -137,7 +145,7 @@ class Name:
         """Return the value of a word or of a path into JSON, and the field with that JSON."""
         if self._word is not None:
             return self._word(lookup), None
-        for field, path in self._paths:
+        for field, path in self.paths:
             raw = lookup.find(field)
             if raw is not None:
                 return _follow(lookup, field, self._document(lookup, field, raw), path), field

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from itertools import compress, pairwise, repeat
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from tarkit.tables.parquet import plain_values
 
@@ -28,8 +28,20 @@ class Vector(NamedTuple):
     values: Iterable[Any]
 
 
+VALUE, TEXT, PRESENT, CELL = "value", "text", "present", "cell"
+"""What of a name is asked for: its value, its text, whether there is a value, or its bytes and numbers."""
+
+
+class ColumnName(Protocol):
+    """A name of values."""
+
+    @property
+    def text(self) -> str:
+        """The name as it is written."""
+
+
 class Columns:
-    """The columns of some rows.
+    """The columns of some rows, which have all values.
 
     Args:
         count: the number of rows.
@@ -41,17 +53,22 @@ class Columns:
         self._column = column
         self._known: dict[str, Vector] = {}
 
-    def get(self, name: str) -> Vector:
+    def get(self, name: ColumnName, form: str = VALUE) -> Vector:
         """Return a column, whose values may be iterated over again."""
-        if name not in self._known:
-            self._known[name] = self._column(name)
-        return self._known[name]
+        if form == PRESENT:
+            return Vector(TRUTHS, [True] * self.count)
+        return self._named(name.text)
+
+    def _named(self, text: str) -> Vector:
+        if text not in self._known:
+            self._known[text] = self._column(text)
+        return self._known[text]
 
     def chosen(self, flags: Sequence[Any]) -> Columns:
         """Return the columns of the rows whose flag is true."""
 
-        def column(name: str) -> Vector:
-            kind, values = self.get(name)
+        def column(text: str) -> Vector:
+            kind, values = self._named(text)
             return Vector(kind, list(compress(values, flags)))
 
         return Columns(sum(map(bool, flags)), column)
@@ -71,6 +88,14 @@ def kind_of(value: object) -> str:
     return NUMBERS if isinstance(value, (int, float)) else TEXTS if isinstance(value, str) else OTHERS
 
 
+def vector_like(values: Sequence[Any]) -> Vector:
+    """Return values of Python with their kind."""
+    types = set(map(type, values))
+    if types <= {int, float}:
+        return Vector(NUMBERS, values)
+    return Vector(TEXTS if types == {str} else TRUTHS if types == {bool} else OTHERS, values)
+
+
 def constant(value: Any) -> Vectorial:
     """Return the expression that has one value in all rows."""
     kind = kind_of(value)
@@ -82,9 +107,9 @@ def failing(columns: Columns) -> Vector:
     raise ValueError("not for many rows at once")
 
 
-def named(name: str) -> Vectorial:
+def named(name: ColumnName, form: str = VALUE) -> Vectorial:
     """Return the expression that is a column."""
-    return lambda columns: columns.get(name)
+    return lambda columns: columns.get(name, form)
 
 
 def applied(function: Callable[..., Any], operands: Sequence[Vectorial], natives: Natives) -> Vectorial:

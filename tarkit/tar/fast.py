@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from importlib import import_module
+from itertools import accumulate, chain, repeat
 from types import ModuleType
-from typing import Final
+from typing import Final, NamedTuple
 
 Found = tuple[bytes, bytes, bytes, bytes]
 Scan = Callable[[bytes | memoryview, int, int, int, int, int, bytes | None, int, int], Found | None]
@@ -75,3 +77,62 @@ def used() -> str:
     if _compiled is not None:
         return "used"
     return "turned off by TARKIT_PURE" if _is_off() else "not compiled; tarkit does the same without it, slower"
+
+
+Row = tuple[bytes, int, int, int, int, bytes, bytes, int]
+"""An entry, as `reader.Raw`."""
+
+
+class EntryColumns(NamedTuple):
+    """Entries of samples that follow each other, in columns; `ends` has for each sample the number after its last."""
+
+    names: Sequence[bytes]
+    starts: Sequence[int]
+    data: Sequence[int]
+    sizes: Sequence[int]
+    stops: Sequence[int]
+    ends: Sequence[int]
+
+
+class PlainEntries:
+    """The entries of plain samples that follow each other: columns, and a row for each, made when somebody asks."""
+
+    @cached_property
+    def columns(self) -> EntryColumns:
+        """All entries."""
+        raise NotImplementedError
+
+    @cached_property
+    def rows(self) -> Sequence[Sequence[Row]]:
+        """The entries of each sample."""
+        names, starts, data, sizes, stops, ends = self.columns
+        rows = list(zip(names, starts, data, sizes, stops, repeat(b"0"), repeat(b""), repeat(-1), strict=False))
+        return [rows[first:end] for first, end in zip([0, *ends], ends, strict=False)]
+
+
+class FoundEntries(PlainEntries):
+    """Entries that the accelerator found from the offset `start` on."""
+
+    def __init__(self, start: int, arrays: Found) -> None:
+        self._start, self._arrays = start, arrays
+
+    @cached_property
+    def columns(self) -> EntryColumns:
+        """All entries."""
+        _, names, samples, entries = self._arrays
+        numbers, ends = memoryview(entries).cast("q").tolist(), memoryview(samples).cast("q")[0::4].tolist()
+        stops = numbers[2::3]
+        return EntryColumns(names.split(b"\0"), [self._start, *stops[:-1]], numbers[0::3], numbers[1::3], stops, ends)
+
+
+class ListedEntries(PlainEntries):
+    """Entries that Python found."""
+
+    def __init__(self, rows: Sequence[Sequence[Row]]) -> None:
+        self.rows = rows
+
+    @cached_property
+    def columns(self) -> EntryColumns:
+        """All entries."""
+        names, starts, data, sizes, stops, *_ = zip(*chain.from_iterable(self.rows), strict=True)
+        return EntryColumns(names, starts, data, sizes, stops, list(accumulate(map(len, self.rows))))

@@ -18,8 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
-from itertools import repeat
 from struct import Struct
 from typing import NamedTuple, Protocol
 from zlib import adler32
@@ -32,7 +30,7 @@ from tarkit.streams.source import FileSource
 from tarkit.tar import block as blocks
 from tarkit.tar import pax
 from tarkit.tar.block import BLOCK
-from tarkit.tar.fast import Found, scan
+from tarkit.tar.fast import Found, FoundEntries, PlainEntries, scan
 from tarkit.tar.mistaken import LENGTH, recognise
 
 EXTENSION_LIMIT = 16 << 20  # bytes of the extension headers of one entry, and of all global ones together
@@ -78,7 +76,7 @@ class PlainSamples(NamedTuple):
     keys: list[bytes]
     stops: Sequence[int]  # their ends
     contents: list[bytes]  # of the field that was asked for
-    rows: Callable[[], list[list[Raw]]]  # returns their entries
+    entries: PlainEntries
     last: Raw  # the last entry
 
 
@@ -92,16 +90,7 @@ def samples_of(start: int, arrays: Found, read: ReadPlaces | None) -> PlainSampl
         contents = read(zip(rows[2::4].tolist(), rows[3::4].tolist(), strict=True))
     before = numbers[-4] if len(numbers) > 3 else start
     last = names[names.rfind(b"\0") + 1 :], before, numbers[-3], numbers[-2], numbers[-1], b"0", b"", -1
-    return PlainSamples(start, keys.split(b"\0"), stops, contents, partial(_rows_of, start, arrays), last)
-
-
-def _rows_of(start: int, arrays: Found) -> list[list[Raw]]:
-    _, names, samples, entries = arrays
-    numbers, ends = memoryview(entries).cast("q").tolist(), memoryview(samples).cast("q")[0::4].tolist()
-    data, sizes, stops = numbers[0::3], numbers[1::3], numbers[2::3]
-    columns = names.split(b"\0"), [start, *stops], data, sizes, stops, repeat(b"0"), repeat(b""), repeat(-1)
-    raw = list(zip(*columns, strict=False))
-    return [raw[first:end] for first, end in zip([0, *ends], ends, strict=False)]
+    return PlainSamples(start, keys.split(b"\0"), stops, contents, FoundEntries(start, arrays), last)
 
 
 class HeaderSource(Protocol):

@@ -1,1 +1,1 @@
-"""Rows of views as they are: batches of samples that were not read, in columns of Arrow, and a choice of them."""
+"""Rows of views as they are: batches of samples that were not read, in columns of Arrow, chosen by these."""

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
+from itertools import repeat
 from typing import Any, NamedTuple
 
-from tarkit.samples.sample import ABSENT, SampleBatch, TarSample
+from tarkit.problems import Policy
+from tarkit.samples.sample import ABSENT, OPEN, Condition, SampleBatch, TarSample
 from tarkit.streams.ranges import Held, JoinedSource
 from tarkit.streams.source import Source
 from tarkit.tables.parquet import load_compute, load_pyarrow, plain_values, value_errors
-from tarkit.tables.vectors import integers, key_list
+from tarkit.tables.vectors import Columns, integers, key_list, vector_of
 from tarkit.tar import block
 from tarkit.views.rows import RowRange, StoredRow
+
+READ = 3  # the flag of a row that the archive is asked for
+COUNTED = ("int64", "int32", "string")  # types of columns of which each value is evaluated once,
+FEW = 4  # if it comes as often as this
+SINGLY = 256  # rows at most that are evaluated alone before the next ones are passed on
 
 
 class RowColumns(NamedTuple):
@@ -45,6 +52,8 @@ Look = Callable[["RowBatch", int], TarSample | None]
 class RowBatch(SampleBatch):
     """Samples of rows of a view, each one range of an archive, which no step has looked at."""
 
+    unread = True
+
     __slots__ = ("_keys", "_places", "_source", "_stops", "_values", "columns", "look", "name", "sources")
 
     def __init__(self, name: str, columns: RowColumns, sources: Sequence[Source], look: Look) -> None:
@@ -57,7 +66,7 @@ class RowBatch(SampleBatch):
             look: reads the sample of a row.
         """
         self.name, self.columns, self.sources, self.look = name, columns, sources, look
-        self.start, self.contents, self.plain, self._entries_of = 0, (), False, None
+        self.start, self.contents, self.plain, self.entries_held, self.first = 0, (), False, None, 0
         self._keys: list[bytes] | None = None
         self._stops: Any = None
         self._places: list[tuple[Source, int]] | None = None
@@ -146,22 +155,55 @@ class RowBatch(SampleBatch):
         """The rows; None without values."""
         return RowRange(self._values, 0, self.count) if self._values.columns else None
 
-    def head(self, count: int) -> RowBatch:
-        """Return the first samples, at least one."""
-        return self.part(0, count)
-
     def part(self, begin: int, stop: int) -> RowBatch:
         """Return samples [begin, stop)."""
         if begin == 0 and stop == self.count:
             return self
         return self._with(self.columns.each(lambda column: column.slice(begin, stop - begin)))
 
-    def chosen(self, flags: Any) -> RowBatch | None:
-        """Return the samples whose flag, in an array of Arrow, is true; None without one."""
-        count = flags.true_count
+    def chosen(self, flags: bytes | bytearray) -> Iterator[SampleBatch]:
+        """Yield the samples whose flag is 1, in batches in which keys of neighbours differ."""
+        mask = mask_of(flags)
+        count = mask.true_count
         if count == self.count:
-            return self
-        return self._with(self.columns.each(lambda column: column.filter(flags))) if count else None
+            yield self
+        elif count:
+            yield from self._with(self.columns.each(lambda column: column.filter(mask))).apart()
+
+    def flags(self, condition: Condition) -> bytearray:
+        """Return for each row 1 if it is selected by its columns, 0, OPEN, or READ if one of these is null."""
+        columns = {name: self.column(name) for name in condition.names}
+        incomplete = [column for column in columns.values() if column.null_count]
+        if not incomplete:
+            return _together(condition, columns, self.count) or bytearray((OPEN,)) * self.count
+        compute = load_compute()
+        valid = reduce(compute.and_, (column.is_valid() for column in incomplete))
+        columns = {name: each.filter(valid) for name, each in columns.items()}
+        found = iter(_together(condition, columns, valid.true_count) or repeat(OPEN))
+        return bytearray(next(found) if has_all else READ for has_all in valid.to_pylist())
+
+    def in_turn(self, condition: Condition, flags: bytearray, policy: Policy) -> Iterator[SampleBatch]:
+        """Yield the rows that are selected, in parts of more and more rows that are evaluated alone, the first of none.
+
+        An archive is read in the turn of its row: an error of a row comes behind the rows in front of it.
+        """
+        selected = bytearray(flags)
+        begin = alone = most = 0
+        for number, sample in enumerate(self.samples()):
+            if flags[number] < OPEN:
+                continue
+            if alone >= most and number > begin:
+                yield from self.part(begin, number).chosen(selected[begin:number])
+                begin, alone, most = number, 0, min(2 * most + 1, SINGLY)
+            try:
+                read = sample if flags[number] == OPEN else self.sample(number)
+                selected[number] = read is not None and condition(read, policy)
+            except Exception:
+                if number > begin:
+                    yield from self.part(begin, number).chosen(selected[begin:number])
+                raise
+            alone += 1
+        yield from self.part(begin, self.count).chosen(selected[begin:])
 
     def _with(self, columns: RowColumns) -> RowBatch:
         return RowBatch(self.name, columns, self.sources, self.look)
@@ -239,11 +281,31 @@ class BatchValues:
         return arrow.chunked_array([self._record.column(column)])
 
 
+def _together(condition: Condition, columns: Mapping[str, Any], count: int) -> bytearray | None:
+    """Return the flags of rows with all values; None if one may be a problem."""
+    if len(columns) == 1:
+        [column] = columns.values()
+        if str(column.type) in COUNTED:
+            encoded = column.dictionary_encode()
+            if len(encoded.dictionary) <= count // FEW:
+                flags = condition.flags(Columns(len(encoded.dictionary), lambda name: vector_of(encoded.dictionary)))
+                if flags is None:
+                    return None
+                taken = _bytes_array(bytes(flags)).take(encoded.indices)
+                return bytearray(taken.buffers()[1])[taken.offset : taken.offset + count]
+    flags = condition.flags(Columns(count, lambda name: vector_of(columns[name])))
+    return None if flags is None else bytearray(flags)
+
+
 def mask_of(flags: Sequence[int]) -> Any:
     """Return flags, 0 or 1 each, as an array of Arrow with true and false."""
     arrow, _ = load_pyarrow("a view")
-    data = arrow.py_buffer(bytes(flags))
-    return arrow.Array.from_buffers(arrow.uint8(), len(flags), [None, data]).cast(arrow.bool_())
+    return _bytes_array(bytes(flags)).cast(arrow.bool_())
+
+
+def _bytes_array(data: bytes) -> Any:
+    arrow, _ = load_pyarrow("a view")
+    return arrow.Array.from_buffers(arrow.uint8(), len(data), [None, arrow.py_buffer(data)])
 
 
 def renumbered(numbers: Any, number_of: Callable[[int], int]) -> Any:
