@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tarkit.errors import MissingLibrary
+from tarkit.arguments import check_at_least
+from tarkit.errors import MissingLibrary, Usage
 from tarkit.loading.epochs import EpochLog, Iteration
 from tarkit.loading.loader import Loader
 from tarkit.loading.settings import LoaderOptions
@@ -39,8 +40,8 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]
     stay (`persistent_workers`). A position is stored and loaded by torchdata's StatefulDataLoader; without workers also
     by `state_dict` and `load_state_dict`.
 
-    It has no length: each worker has a part of the samples, and `len(tarkit.loader(..., worker=0, workers=4))` says how
-    many where that is set, as with `equal`.
+    `len(dataset)`, and so `len(DataLoader(dataset, batch_size=None, ...))`, is the number of batches of this node in a
+    whole iteration, where numbers of samples are known; see `TorchDataset.__len__`.
 
     With `decode=True` pictures are Pillow images, which a DataLoader cannot put into batches.
 
@@ -52,10 +53,13 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]
 
         Args:
             inputs: as for `tarkit.open`, or a dataset.
-            options: see `tarkit.LoaderOptions`. `rank`, `world`, `worker` and `workers` are found. With `batch` the
-                dataset gives batches: `DataLoader(..., batch_size=None)`.
+            options: see `tarkit.LoaderOptions`. `rank`, `world`, `worker` and `workers` are found. `workers` alone is
+                the number of workers that the DataLoader will have, for `len`. With `batch` the dataset gives batches:
+                `DataLoader(..., batch_size=None)`.
         """
         super().__init__()
+        self._workers = options.pop("workers", None) if "worker" not in options else None
+        check_at_least(0, workers=self._workers)
         self._loader = Loader(inputs, **options)
         self._log = EpochLog()
         self._times = 0  # how often this process has iterated
@@ -70,11 +74,32 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]
         self._loader.set_epoch(epoch)
         self._log.set_next(epoch)
 
+    def __len__(self) -> int:
+        """The number of batches that all workers of this node give in a whole iteration, the next one.
+
+        It is known with `batch`, without `epochs=None`, and
+
+        - with `shuffle="full"` of all samples as they are (no `where`, no `transform`), for any number of workers;
+        - with `workers`, the number of those of the DataLoader, also of views, with `equal`, with `length`, and of a
+          mix with its `total` and `repeat`.
+
+        Raises:
+            TypeError: it is not known, or the DataLoader makes batches in several workers, which it cannot count.
+        """
+        return self._loader.length_of_node(self._workers, self.epoch)
+
     def __iter__(self) -> Iterator[Any]:
-        """Begin an epoch, or continue the one of a loaded position; in a worker, its part."""
+        """Begin an epoch, or continue the one of a loaded position; in a worker, its part.
+
+        Raises:
+            Usage: the DataLoader has another number of workers than `workers`.
+        """
         from multiprocessing import current_process, parent_process
 
         info, loader, parent = get_worker_info(), self._loader, parent_process()
+        there = 0 if info is None else info.num_workers
+        if self._workers not in (None, there):
+            raise Usage(f"workers={self._workers}, and the DataLoader has num_workers={there}", "give both the same")
         self._times += 1
         if info is None or parent is None or parent.pid is None:
             iteration = Iteration(os.getpid(), -1, 0, self._times)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tarkit.dataset import Dataset
 from tarkit.indexing.indexed import IndexedDataset
+from tarkit.loading.order import Unit
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import WHOLE, Sample, wrap_samples
 from tarkit.pipeline.steps import Flow, Step
@@ -69,6 +70,7 @@ class Cursor:
 
     Attributes:
         shard: the number of the shard.
+        stop: the number of the sample behind the last; -1 for all.
         position: the position.
         samples: the samples from the position on; an iterator.
         next: the number of the sample behind the latest that was taken of these.
@@ -77,7 +79,7 @@ class Cursor:
     def __init__(
         self,
         data: Dataset,
-        shard: int,
+        unit: Unit,
         run: Run,
         position: Position,
         keep: Callable[[TarSample], TarSample] | None = None,
@@ -86,14 +88,14 @@ class Cursor:
         """Open a shard.
 
         Args:
-            data: the shard alone, and the steps.
-            shard: its number.
+            data: the unit alone, and the steps.
+            unit: what is read of which shard.
             run: where problems go.
             position: where to start.
             keep: keeps a large sample of a stream readable when the next one is requested.
             begun: called with the opened shard before its first sample.
         """
-        self.shard = shard
+        self.shard, _, self.stop = unit
         self.position = position
         self.next = position.number
         chain = data.then(position) if data.opaque else data.first(position)

@@ -30,6 +30,11 @@ class WorkerPlace(NamedTuple):
         """The number of workers on all nodes."""
         return self.world * self.workers
 
+    @property
+    def number(self) -> int:
+        """The number of this worker among those of all nodes."""
+        return self.rank * self.workers + self.worker
+
     def divide(self, items: Sequence[Item]) -> Sequence[Item]:
         """Return the items of this worker: item `i` is of node `i % world`, and of these `i` of worker `i % workers`.
 
@@ -38,6 +43,17 @@ class WorkerPlace(NamedTuple):
         [4, 10, 16]
         """
         return items[self.rank :: self.world][self.worker :: self.workers]
+
+    def run_of(self, count: int) -> range:
+        """Return the part of this worker of `count` samples in order, which follow each other; the last has least.
+
+        >>> from tarkit.loading.division import WorkerPlace
+        >>> [WorkerPlace(0, 1, worker, 3).run_of(11) for worker in range(3)]
+        [range(0, 4), range(4, 8), range(8, 11)]
+        """
+        (whole, more), number = divmod(count, self.parts), self.number
+        begin = number * whole + min(number, more)
+        return range(begin, begin + whole + (number < more))
 
     def all(self) -> list[WorkerPlace]:
         """Return the divisions of all workers of all nodes."""

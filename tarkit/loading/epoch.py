@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
-from typing import Any
+from typing import Any, cast
 
 from tarkit.dataset import Dataset
 from tarkit.errors import TarkitError, Usage
@@ -15,16 +16,19 @@ from tarkit.indexing.indexed import IndexedDataset
 from tarkit.loading.cursor import Cursor, ListedSamples, Position
 from tarkit.loading.division import WorkerPlace
 from tarkit.loading.identity import OpenedMarks, apart, mark_of, parse_marks, present_mark
-from tarkit.loading.order import buffer_random, drawn, even, left_of, positions_of, shuffled
+from tarkit.loading.order import Unit, buffer_random, cut, drawn, even, left_of, positions_of, shuffled
 from tarkit.loading.records import as_record, as_tuple, collate_lists
 from tarkit.loading.settings import LoaderSettings
 from tarkit.loading.state import Progress, restore_random, store_random
 from tarkit.loading.transform import Transform
+from tarkit.pipeline.chain import Archives
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import Sample
 from tarkit.pipeline.stages import ShuffleBuffer, keeper
+from tarkit.pipeline.view_rows import NotView, view_file
 from tarkit.sizes import plural
-from tarkit.streams.location import Location, is_view
+from tarkit.stores.listing import without_threads
+from tarkit.streams.location import Location, RowsOfView, is_view
 from tarkit.streams.source import Source
 
 BARREN = 20
@@ -40,25 +44,21 @@ def note_mark(marks: dict[int, str], shard: int, location: Location, source: Sou
         marks[shard] = mark
 
 
-Headers = tuple[IndexedDataset | None, list[int], dict[int, str]]
-"""An index of all samples, or None; the number of samples of each shard; marks of shards."""
-
-
-def read_headers(data: Dataset, full: bool, equal: bool) -> Headers:
-    """Return an index of all samples with the marks of all shards for `full`, numbers of samples for `equal`.
-
-    The numbers are those behind all steps; with an index it is one, that of all samples.
-    """
+def read_index(data: Dataset, equal: bool) -> tuple[IndexedDataset, dict[int, str]]:
+    """Return an index of all samples, and the marks of all shards."""
+    run = data.new_run()
+    if equal and data.leaves_out(run.policy):
+        unfit = "where, map or a step that may leave samples out"
+        raise Usage(f"equal with shuffle='full' needs all samples: it cannot be used with {unfit}")
+    index = IndexedDataset(data.locations, run)
     marks: dict[int, str] = {}
-    if full:
-        run = data.new_run()
-        if equal and data.leaves_out(run.policy):
-            unfit = "where, map or a step that may leave samples out"
-            raise Usage(f"equal with shuffle='full' needs all samples: it cannot be used with {unfit}")
-        index = IndexedDataset(data.locations, run)
-        for shard, source in index.sources.items():
-            note_mark(marks, shard, data.locations[shard], source)
-        return index, [len(index)] if equal else [], marks
+    for shard, source in index.sources.items():
+        note_mark(marks, shard, data.locations[shard], source)
+    return index, marks
+
+
+def count_samples(data: Dataset) -> list[int]:
+    """Return the number of samples of each shard behind all steps."""
     sizes = []
     for shard in range(len(data.locations)):
         one = data.only([shard])
@@ -66,7 +66,27 @@ def read_headers(data: Dataset, full: bool, equal: bool) -> Headers:
         with flow:
             sizes.append(sum(batch.count for batch in batches))
             flow.finish()
-    return None, sizes, marks
+    return sizes
+
+
+def divides_rows(data: Dataset, settings: LoaderSettings, counted: bool) -> bool:
+    """Return whether rows of views are divided among the workers: all shards are views, and each row is a sample."""
+    origin, policy = data.origin, data.new_run().policy
+    if settings.full or settings.resample or data.opaque or not all(map(is_view, data.locations)):
+        return False
+    if policy.maxerr or not policy.skipped <= {"bad-field"} or policy.skips_missing:
+        return False  # samples that are left out have no numbers
+    if not isinstance(origin, Archives) or not origin.reads_all(policy):
+        return False
+    return not (counted and data.leaves_out(policy))
+
+
+def count_rows(views: Sequence[Location]) -> list[RowsOfView] | None:
+    """Return the rows of each view; None if one is another table."""
+    try:
+        return [view_file(view).all_rows for view in views]
+    except NotView:
+        return None
 
 
 def refuse_idle(sizes: Sequence[int], place: WorkerPlace, epoch: int) -> None:
@@ -79,11 +99,13 @@ def refuse_idle(sizes: Sequence[int], place: WorkerPlace, epoch: int) -> None:
 class Shards:
     """The shards of a loader.
 
+    Samples are divided among the workers where their numbers are known: with shuffle="full", and of views. Else these
+    are shards.
+
     Attributes:
         data: the dataset.
         count: the number of shards.
         whole: whether no step may leave samples out.
-        sizes: the number of samples of each, after all steps, if `equal` needs it.
         marks: with shuffle="full", whose samples are of all shards, the marks of all; see `tarkit.loading.identity`.
     """
 
@@ -94,17 +116,37 @@ class Shards:
         self.count = len(data.locations)
         self.whole = not data.leaves_out(data.new_run().policy)
         self._index: IndexedDataset | None = None
-        self.sizes: list[int] = []
+        self._sizes: list[int] = []
         self.marks: dict[int, str] = {}
         counted = counted or settings.equal is not None
-        if settings.full or counted:
-            read = partial(read_headers, data, settings.full, counted)
-            self._index, self.sizes, self.marks = apart(data.locations, read)
+        self._views: list[RowsOfView] | None = None
+        if divides_rows(data, settings, counted):
+            self._views = without_threads(partial(count_rows, data.locations))
+        if settings.full:
+            self._index, self.marks = apart(data.locations, partial(read_index, data, counted))
+        elif counted and self._views is None:
+            self._sizes = apart(data.locations, partial(count_samples, data))
+
+    @property
+    def by_sample(self) -> bool:
+        """Whether samples are divided among the workers."""
+        return self._index is not None or self._views is not None
 
     @property
     def items(self) -> int:
-        """The units that are divided among the workers: shards, or samples."""
+        """The number of shards or samples that are divided."""
+        if self._views is not None:
+            return sum(rows.stop for rows in self._views)
         return self.count if self._index is None else len(self._index)
+
+    @property
+    def kind(self) -> str:
+        """The kind of order, which a position depends on."""
+        settings = self.settings
+        if settings.full or settings.resample:
+            return "full" if settings.full else "drawn"
+        order = "shuffled" if settings.shuffle_shards else "given"
+        return order if self._views is None else f"rows {order}"
 
     @property
     def choice(self) -> str:
@@ -116,10 +158,12 @@ class Shards:
         return parse_marks(progress.marks, self.count)
 
     def own(self, place: WorkerPlace) -> Sequence[int]:
-        """Return which of the shards in order are those of a worker; with shuffle="full" which samples."""
+        """Return which of the shards in order are those of a worker, or which of the samples in order."""
         settings = self.settings
         if settings.full:
             return positions_of(self.items, place, settings.batch or 1, settings.equal is not None)
+        if self._views is not None:
+            return place.run_of(self.items // place.parts * place.parts if settings.equal == "drop" else self.items)
         return place.divide(range(self.items))
 
     def has_part(self, place: WorkerPlace) -> bool:
@@ -132,10 +176,10 @@ class Shards:
         allow_idle = settings.allow_idle if allow_idle is None else allow_idle
         last = WorkerPlace(place.world - 1, place.world, place.workers - 1, place.workers)  # no other has less
         if not allow_idle and not self.has_part(last):
-            words = "sample" if settings.full else "shard"
+            words = "sample" if self.by_sample else "shard"
             units = f"{name}{plural(self.items, words)} for {place.describe()}"
             batches = "" if self.items < place.parts else f"in batches of {settings.batch} "
-            whole = "" if settings.full else ", or shuffle='full', which divides samples"
+            whole = "" if self.by_sample else ", or shuffle='full', which divides samples"
             hint = f"give fewer workers or more {words}s, or allow_idle=True{whole}"
             raise Usage(f"{units}: {batches}some would have no samples", hint)
 
@@ -145,19 +189,44 @@ class Shards:
 
     def part_size(self, epoch: int, place: WorkerPlace) -> int:
         """Return the number of samples of a worker in an epoch, where they were counted."""
-        if self.settings.full:
+        if self.by_sample:
             return len(self.own(place))
-        return sum(self.sizes[shard] for shard in self.order(epoch, place))
+        return sum(self._sizes[shard] for shard, _, _ in self.order(epoch, place))
 
-    def order(self, epoch: int, place: WorkerPlace) -> Iterable[int]:
-        """Return the shards of a worker in an epoch, in order; a list, or without end with `resample`."""
-        settings = self.settings
+    def order(self, epoch: int, place: WorkerPlace) -> Iterable[Unit]:
+        """Return what a worker reads in an epoch, in order; a list, or without end with `resample`."""
+        settings, own = self.settings, self.own(place)
         if settings.full:
-            return [0] if self.own(place) else []
+            return [(0, 0, -1)] if own else []
         if settings.resample:
-            return drawn(self.count, settings.seed, epoch, place)
+            return ((shard, 0, -1) for shard in drawn(self.count, settings.seed, epoch, place))
         shards = shuffled(self.count, settings.seed, epoch) if settings.shuffle_shards else range(self.count)
-        return place.divide(shards)
+        if self._views is not None:
+            assert isinstance(own, range)
+            return cut([(shard, 0, self._views[shard].stop) for shard in shards], own)
+        return [(shards[at], 0, -1) for at in own]
+
+    def divided(
+        self, units: Sequence[Unit], samples: Sequence[tuple[int, int]], place: WorkerPlace
+    ) -> tuple[Sequence[Unit], Sequence[tuple[int, int]], int]:
+        """Return the part of a worker of what is left of an epoch, and how many samples it has given by count.
+
+        Args:
+            units: what is left in order.
+            samples: single samples that come first, each a shard and a number.
+            place: the worker.
+        """
+        number, parts, drop = place.number, place.parts, self.settings.equal == "drop"
+        if self._views is None:
+            return units[number::parts], samples[number::parts], 0
+        total = len(samples) + sum(stop - first for _, first, stop in units)
+        total -= total % parts if drop else 0
+        sizes = [len(other.run_of(total)) for other in place.all()]
+        single = samples[number::parts][: sizes[number]]
+        of_units = [max(size - len(samples[other::parts]), 0) for other, size in enumerate(sizes)]
+        begin = sum(of_units[:number])
+        given = len(self.own(place)) - sizes[number] if drop else 0
+        return cut(units, range(begin, begin + of_units[number])), single, given
 
     def size(self, epoch: int, place: WorkerPlace) -> int | None:
         """Return the number of samples that each worker gives in an epoch; None if that is not set."""
@@ -165,8 +234,8 @@ class Shards:
         if settings.equal is None:
             return settings.length
         drop = settings.equal == "drop"
-        if settings.full:
-            whole, rest = divmod(self.sizes[0], place.parts)
+        if self.by_sample:
+            whole, rest = divmod(self.items, place.parts)
             return whole + (rest > 0 and not drop)
         totals = [self.part_size(epoch, part) for part in place.all()]
         if not settings.allow_idle:
@@ -178,19 +247,23 @@ class Shards:
         size = self.size(epoch, place)
         if not self.has_part(place):
             return 0
-        known = self.settings.full and self.whole and self.settings.transform is None
+        known = self.by_sample and self.whole and self.settings.transform is None
         return self.part_size(epoch, place) if size is None and known else size
 
-    def open(self, shard: int, position: Position, run: Run, marks: dict[int, str]) -> Cursor:
-        """Open a shard at a position; its mark is added to `marks`."""
+    def open(self, unit: Unit, position: Position, run: Run, marks: dict[int, str]) -> Cursor:
+        """Open a unit at a position; the mark of its shard is added to `marks`."""
+        shard, _, stop = unit
         keep = keeper(run.tmpdir) if self.settings.shuffle or position.only is not None else None
         location = self.data.locations[shard]
         if is_view(location):
             with suppress(FileNotFoundError):  # it is reported when it is opened
                 if (mark := present_mark(location)) is not None:
                     marks[shard] = mark
-        note = partial(note_mark, marks, shard, location)
-        return Cursor(self.data.only([shard]), shard, run, position, keep, note)
+        data = self.data.only([shard])
+        if self._views is not None:
+            rows = self._views[shard]._replace(start=position.number, stop=stop)
+            data = data.with_origin(replace(cast(Archives, data.origin), locations=(location._replace(rows=rows),)))
+        return Cursor(data, unit, run, position, keep, partial(note_mark, marks, shard, location))
 
     def rows(self, place: WorkerPlace, progress: Progress) -> Sequence[int]:
         """Return the numbers of the samples of a worker in the index of all, in the random order of an epoch."""
@@ -207,7 +280,7 @@ class Shards:
         assert self._index is not None
         rows = rows if self.data.opaque else rows[position.number :]
         data = self.data.with_origin(ListedSamples(self._index, rows, self.data.locations))
-        return Cursor(data, 0, run, position)
+        return Cursor(data, (0, 0, -1), run, position)
 
 
 class EpochReader:
@@ -222,7 +295,7 @@ class EpochReader:
         self._settings = settings = shards.settings
         self._start = progress = progress._replace(block=progress.block or settings.batch or 1)
         self._rows = shards.rows(place, progress) if settings.full else None
-        self._by_row = settings.full and not shards.data.opaque  # behind code of the user results have no rows
+        self._by_row = shards.by_sample and not shards.data.opaque  # behind code of the user results have no rows
         self._size = shards.size(progress.epoch, place)
         if self._rows is not None and settings.equal == "drop":
             self._size = len(self._rows)
@@ -254,7 +327,7 @@ class EpochReader:
         return self._start._replace(
             given=self._yielded,
             opened=self._opened,
-            open=tuple((cursor.shard, cursor.next) for cursor in self._turns),
+            open=tuple((cursor.shard, cursor.next, cursor.stop) for cursor in self._turns),
             buffer=() if buffer is None else tuple((shard, number) for shard, number, _ in buffer.items),
             random=None if buffer is None else store_random(buffer.random),
             taken=(*self._taken, *((shard, number) for shard, number, _ in self._again)),
@@ -286,8 +359,8 @@ class EpochReader:
             self._again += self._restore(self._start.taken, run)
             if self._buffer is not None:
                 self._buffer.items += self._restore(self._start.buffer, run)
-            for shard, number in self._start.open:
-                self._turns.append(self._open(shard, Position(number, skip=not self._by_row), run))
+            for unit in self._start.open:
+                self._turns.append(self._open(unit, Position(unit[1], skip=not self._by_row), run))
             self._begun = True
             yield from self._items(run)
             if missing := run.policy.missing_words:
@@ -387,10 +460,10 @@ class EpochReader:
         while self._again:
             yield self._again.popleft()
 
-    def _open(self, shard: int, position: Position, run: Run) -> Cursor:
+    def _open(self, unit: Unit, position: Position, run: Run) -> Cursor:
         if self._rows is not None:
             return self._shards.open_index(self._rows, position, run)
-        return self._shards.open(shard, position, run, self._marks)
+        return self._shards.open(unit, position, run, self._marks)
 
     def _restore(self, places: Collection[tuple[int, int]], run: Run) -> list[Numbered]:
         """Return the samples at these places. Of each of their shards, headers are read as far as needed."""
@@ -400,7 +473,7 @@ class EpochReader:
         restored: dict[tuple[int, int], Sample] = {}
         for shard, wanted in numbers.items():
             start = Position(min(wanted), wanted, skip=False) if self._by_row else Position(0, wanted)
-            cursor = self._open(shard, start, run)
+            cursor = self._open((shard, 0, max(wanted) + 1), start, run)
             for sample in cursor.samples:
                 restored[shard, cursor.position.number - 1] = sample
         if lost := next((place for place in places if place not in restored), None):
@@ -411,23 +484,23 @@ class EpochReader:
 
     def _samples(self, run: Run) -> Iterator[Numbered]:
         """Return the samples of the shards that are not open yet, behind those that are."""
-        shards: Iterable[Any] = self._shards.order(self._start.epoch, self._place)
+        shards: Iterable[Unit] = self._shards.order(self._start.epoch, self._place)
         if self._rows is not None:
-            shards = [0] if self._rows else []
+            shards = [(0, 0, -1)] if self._rows else []
         elif self._start.plan is not None:
             shards = self._start.plan
         if self._size is not None and not self._settings.resample:  # also "drop": some samples may be left out
             return self._laps(list(shards), run)
         return self._lap(islice(shards, self._opened, None), run)
 
-    def _laps(self, shards: Sequence[Any], run: Run) -> Iterator[Numbered]:
+    def _laps(self, shards: Sequence[Unit], run: Run) -> Iterator[Numbered]:
         """Yield the samples of the shards again and again; the buffer is empty between two laps, so none is missing."""
         while shards:
             busy = bool(self._turns or (self._buffer and self._buffer.items))  # then it is not the end of a lap
             skipped = (self._opened - busy) // len(shards) * len(shards)
             yield from self._lap(islice(shards, self._opened - skipped, None), run)
 
-    def _lap(self, order: Iterator[Any], run: Run) -> Iterator[Numbered]:
+    def _lap(self, order: Iterator[Unit], run: Run) -> Iterator[Numbered]:
         """Return the samples of shards in turns, through the buffer."""
         if self._buffer is not None:
             return self._buffer.shuffle(self._in_turns(order, run))
@@ -435,20 +508,19 @@ class EpochReader:
             return self._one_by_one(order, run)
         return self._in_turns(order, run)
 
-    def _open_next(self, order: Iterator[Any], run: Run) -> bool:
+    def _open_next(self, order: Iterator[Unit], run: Run) -> bool:
         """Open the next shard; return False at the end. Raises TarkitError after many shards without a sample."""
         unit = next(order, None)
         if unit is None:
             return False
-        shard, number = unit if isinstance(unit, tuple) else (unit, 0)
         if self._barren > BARREN * self._shards.count:
             raise TarkitError(f"no samples in {plural(self._barren, 'shard')} that were read one after another")
-        self._turns.append(self._open(shard, Position(number, skip=not self._by_row), run))
+        self._turns.append(self._open(unit, Position(unit[1], skip=not self._by_row), run))
         self._opened += 1
         self._barren += 1
         return True
 
-    def _one_by_one(self, order: Iterator[Any], run: Run) -> Iterator[Numbered]:
+    def _one_by_one(self, order: Iterator[Unit], run: Run) -> Iterator[Numbered]:
         """Yield the samples of one shard after another: `_in_turns` for one at a time, at the speed of the samples."""
         turns = self._turns
         while turns or self._open_next(order, run):
@@ -460,7 +532,7 @@ class EpochReader:
             self._barren = 0 if cursor.next else self._barren
             turns.popleft()
 
-    def _in_turns(self, order: Iterator[Any], run: Run) -> Iterator[Numbered]:
+    def _in_turns(self, order: Iterator[Unit], run: Run) -> Iterator[Numbered]:
         """Yield a sample of each open shard in turn; those of an earlier run may be more than `interleave`."""
         turns, interleave = self._turns, self._settings.interleave
         while True:

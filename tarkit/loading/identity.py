@@ -21,7 +21,7 @@ from typing import TypeVar
 from tarkit.pipeline.steps import digest
 from tarkit.sizes import plural
 from tarkit.stores import connect
-from tarkit.stores.listing import in_child
+from tarkit.stores.listing import without_threads
 from tarkit.stores.schemes import find_scheme
 from tarkit.streams.location import Location
 from tarkit.streams.source import Source
@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 
 
 def starts_threads(location: Location) -> bool:
-    """Whether a shard is read by a library that starts threads, after which the process cannot be copied."""
+    """Whether a shard is read by a library of a store that starts threads."""
     scheme = find_scheme(location.text) if location.kind == "url" else None
     return scheme is not None and scheme.threads
 
@@ -43,10 +43,9 @@ def starts_threads(location: Location) -> bool:
 def apart(locations: Iterable[Location], work: Callable[[], Result]) -> Result:
     """Return the result of a function that reads shards before workers are forked.
 
-    It is called in a process of its own for stores whose libraries start threads.
+    It is called in a process of its own if a library starts threads.
     """
-    url = next((location.text for location in locations if starts_threads(location)), None)
-    return work() if url is None else in_child(url, work)
+    return without_threads(work) if any(map(starts_threads, locations)) else work()
 
 
 class OpenedMarks(dict[int, str]):

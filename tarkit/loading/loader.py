@@ -199,10 +199,8 @@ class Loader(Iterable[Any]):
                 return
             if remaining is None and not progress.given and progress.plan is None:
                 raise TarkitError("no samples: an iteration without end has nothing to give")
-            begin = Progress(progress.epoch + 1, remaining, progress.following)
-            if later := progress.later:
-                begin = begin._replace(plan=later[0][0], taken=later[0][1], later=later[1:])
-            following = self._shards.reader(place, begin)
+            begin = Progress(progress.epoch + 1, remaining, progress.following, later=progress.later)
+            following = self._shards.reader(place, begin.resolved())
             if self._reader is reader:  # no other iteration has begun since
                 self._reader = following
             reader = following
@@ -211,16 +209,41 @@ class Loader(Iterable[Any]):
         """The number of samples or batches of an iteration of this worker, where it is known.
 
         Raises:
-            TypeError: it is not known without `equal`, `length`, or `shuffle="full"` of all samples as they are; of a
-                mix also with its `total` and `repeat` together.
+            TypeError: it is not known without `equal` or `length`, or of all samples, as they are, of views or with
+                `shuffle="full"`; of a mix also with its `total` and `repeat` together.
         """
-        settings, place = self._settings, self._find_place()
-        sizes = [self._shards.length(self.epoch + number, place) for number in range(settings.epochs or 0)]
+        return self.length(self._find_place(), self.epoch)
+
+    def length(self, place: WorkerPlace, epoch: int) -> int:
+        """Return the number of samples or batches of a worker in an iteration from an epoch on. Raises TypeError."""
+        settings = self._settings
+        sizes = [self._shards.length(epoch + number, place) for number in range(settings.epochs or 0)]
         if None in sizes or settings.epochs is None:
-            ways = "equal, with length, with shuffle='full' and no transform, and of a mix with total and repeat"
-            raise TypeError(f"the number of samples is known with {ways}")
+            ways = "equal, with length, of views or with shuffle='full', both with all samples and no transform"
+            raise TypeError(f"the number of samples is known with {ways}, and of a mix with total and repeat")
         batch = settings.batch or 1
         return sum((size + (batch - 1) * settings.partial) // batch for size in sizes if size is not None)
+
+    def length_of_node(self, workers: int | None, epoch: int) -> int:
+        """Return the number of batches that the workers of this node give in an iteration from an epoch on.
+
+        Args:
+            workers: how many there are; None if that is not known.
+            epoch: the first epoch.
+
+        Raises:
+            TypeError: it is not known, or depends on the number of workers.
+        """
+        settings, (rank, world, *_) = self._settings, self._find_place()
+        if settings.batch is None and (workers is None or workers > 1):
+            raise TypeError(
+                "the number of batches is known where the dataset makes them: give it batch=, and the "
+                "DataLoader batch_size=None"
+            )
+        if workers is None and not (settings.full and settings.equal is None and settings.length is None):
+            raise TypeError("the number of batches depends on that of workers: give workers=, that of the DataLoader")
+        every = max(workers or 1, 1)
+        return sum(self.length(WorkerPlace(rank, world, worker, every), epoch) for worker in range(every))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position as values of JSON: that behind the latest sample or batch of the latest iteration.
@@ -245,9 +268,9 @@ class Loader(Iterable[Any]):
         A list has the positions of all workers of all nodes, on any number of nodes, also in states of
         StatefulDataLoader. On the same number of nodes and workers each worker continues with its own position. On
         another number, what is left of the epoch is divided. With `shuffle="full"` these are samples: batches of all
-        nodes together have the same samples as before, if they have the same size. Otherwise these are shards that no
-        worker has opened, the rest of each open one, and single samples of shuffle buffers. Each remaining sample comes
-        once. The next epoch is that of the new number of workers.
+        nodes together have the same samples as before, if they have the same size. Of views these are rows. Otherwise
+        these are shards that no worker has opened, the rest of each open one, and single samples of shuffle buffers.
+        Each remaining sample comes once. The next epoch is that of the new number of workers.
 
         A position is one in the same shards, perhaps moved to another directory together, of the same samples: `where`
         and other steps that leave samples out must be the same, and functions of `map` have the same names. Fields,
@@ -259,8 +282,8 @@ class Loader(Iterable[Any]):
 
         Raises:
             Usage: the position is one in other shards or samples, or of another seed, order, node or worker; positions
-                of a list are missing, or cannot be divided: those with resample, length or equal (but for "drop" with
-                `shuffle="full"`), of mixes, and with `shuffle="full"` behind `map`.
+                of a list are missing, or cannot be divided: those with resample, length or equal (but for "drop" where
+                samples are divided), of mixes, and with `shuffle="full"` behind `map`.
         """
         states = list(find_states(state))
         if states and states[0] is not state:
@@ -301,10 +324,9 @@ class Loader(Iterable[Any]):
     def _identity(self) -> dict[str, Any]:
         """Return the identity of the loader, which is stored with a position."""
         settings, place = self._settings, self._find_place()
-        order = "shuffled" if settings.shuffle_shards else "given"
         return {
             "shards": self._shards.count,
-            "order": "full" if settings.full else "drawn" if settings.resample else order,
+            "order": self._shards.kind,
             "filter": self._shards.choice,
             "seed": settings.seed,
             "equal": settings.equal,

@@ -177,6 +177,11 @@ class MixedShards:
         options = self._options
         return f"mix of {'; '.join(parts)}, until={options.end!r}, repeat={options.repeat}, total={options.total}"
 
+    @property
+    def kind(self) -> str:
+        """The kinds of order of the sources, which a position depends on."""
+        return ", ".join(dict.fromkeys(source.kind for source in self.sources))
+
     def marks_in(self, progress: Progress) -> dict[int, str]:
         """Return the marks of shards in a position, by their numbers in `data`. Raises ValueError."""
         marks: dict[int, str] = {}

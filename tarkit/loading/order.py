@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from random import Random
 from typing import Any
 
 from tarkit.loading.division import WorkerPlace
+
+Unit = tuple[int, int, int]
+"""What a worker reads of a shard: its number, the first sample, and the one behind the last, -1 for all."""
 
 
 def shuffled(count: int, seed: int, epoch: int) -> list[int]:
@@ -35,6 +38,22 @@ def positions_of(count: int, place: WorkerPlace, block: int, spread: bool) -> Se
     stop = len(own) - (len(own) % turn if spread else 0)
     blocks = [own[at : min(at + block, stop)] for at in range(place.worker * block, stop, turn)]
     return [*chain.from_iterable(blocks), *own[stop:][place.worker :: place.workers]]
+
+
+def cut(units: Iterable[Unit], samples: range) -> list[Unit]:
+    """Return the units of some of the samples that `units`, whose ends are known, have one after another.
+
+    >>> from tarkit.loading.order import cut
+    >>> cut([(4, 0, 10), (2, 5, 25)], range(8, 12))
+    [(4, 8, 10), (2, 5, 7)]
+    """
+    found, before = [], 0
+    for shard, first, stop in units:
+        begin, end = max(samples.start - before, 0), min(samples.stop - before, stop - first)
+        if begin < end:
+            found.append((shard, first + begin, first + end))
+        before += stop - first
+    return found
 
 
 def left_of(order: list[int], given: Any, equal: str | None) -> list[int]:
@@ -78,5 +97,4 @@ def drawn(count: int, seed: int, epoch: int, place: WorkerPlace) -> Iterator[int
 
 def buffer_random(seed: int, epoch: int, place: WorkerPlace) -> Random:
     """Return the random numbers of the shuffle buffer of a worker: `Random(seed + epoch)` for the first worker."""
-    number = place.rank * place.workers + place.worker
-    return Random((number << 64) + seed + epoch)
+    return Random((place.number << 64) + seed + epoch)

@@ -51,7 +51,7 @@ class LoaderOptions(TypedDict, total=False):
             torch.distributed, else 0 of 1.
         worker, workers: the number of this worker and of all workers of a node. By default those of `$WORKER` and
             `$NUM_WORKERS`, else of torch's DataLoader, else 0 of 1.
-        allow_idle: whether there may be fewer shards than workers, so that some have no samples.
+        allow_idle: whether there may be fewer shards than workers, or samples of views, so that some have no samples.
         on_missing: `"warn"` goes on without shards that are missing or broken, and names them at the end of an epoch;
             see `tarkit.open`, which has it for a dataset.
         storage_options: how URLs are reached, as for `tarkit.open`.

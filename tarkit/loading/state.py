@@ -11,11 +11,12 @@ from typing import Any, NamedTuple, Self
 from tarkit.errors import Usage
 from tarkit.loading.division import WorkerPlace
 from tarkit.loading.identity import parse_marks
+from tarkit.loading.order import Unit
 from tarkit.sizes import plural
 
 VERSION = 6
 
-_PAIRS = ("open", "buffer", "taken")
+_PLACES = {"open": 3, "buffer": 2, "taken": 2}  # lists of so many numbers
 _LISTS = ("drawn", "passes", "plan", "later")
 _WORDS = "<625I"  # the state of the Mersenne Twister
 
@@ -36,17 +37,17 @@ class Progress(NamedTuple):
             shard and number. They come first.
         skip: how many values of the first of these were given before, where `transform` gives several of a sample.
         passed: where samples come several times in an epoch, how many gave all their values or none, before those.
-        opened: how many shards of the order of the epoch were opened.
-        open: the shards that are open, in the order of their turns, each with the number of its next sample.
+        opened: how many units of the order of the epoch were opened: shards, or parts of views.
+        open: the units that are open, in the order of their turns, from the next sample of each on.
         buffer: the samples in the shuffle buffer: shard and number.
         marks: what recognises the shards that were opened in this epoch, by `tarkit.loading.identity.marks_as_text`.
         random: the state of the random numbers of the buffer; None before the first sample.
         sources: of a mix, the position in the present pass over each source.
         drawn: how often each of these was drawn, since their number changed.
         passes: how often the end of each was reached in this epoch.
-        plan: after positions of another number of workers, what the worker reads in this epoch: shards, each with its
-            first sample; with shuffle="full" what all workers have given, see `tarkit.loading.order.left_of`.
-        later: the same for the epochs that follow, as far as a worker had begun them, each with its `taken`.
+        plan: after positions of another number of workers, what the worker reads in this epoch: units; with
+            shuffle="full" what all workers have given, see `tarkit.loading.order.left_of`.
+        later: the same for epochs that follow, as far as a worker had begun them: number, plan, `taken`, `given`.
         block: with shuffle="full", how many samples in order go to one worker; 0 before the first sample.
     """
 
@@ -55,7 +56,7 @@ class Progress(NamedTuple):
     following: int
     given: int = 0
     opened: int = 0
-    open: tuple[tuple[int, int], ...] = ()
+    open: tuple[Unit, ...] = ()
     buffer: tuple[tuple[int, int], ...] = ()
     random: str | None = None
     taken: tuple[tuple[int, int], ...] = ()
@@ -69,13 +70,21 @@ class Progress(NamedTuple):
     later: tuple[Plan, ...] = ()
     block: int = 0
 
+    def resolved(self) -> Self:
+        """Return the position at the start of an epoch with what there is of it in `later`."""
+        later = tuple(entry for entry in self.later if entry[0] > self.epoch)
+        for epoch, plan, taken, given in self.later:
+            if epoch == self.epoch:
+                return self._replace(plan=plan, taken=taken, given=given, later=later)
+        return self._replace(later=later)
+
     def as_json(self, identity: Mapping[str, Any]) -> dict[str, Any]:
         """Return the position as values of JSON; `identity` is that of the loader."""
         return {"version": VERSION, **identity, **self._plain()}
 
     def _plain(self) -> dict[str, Any]:
         values = self._asdict()
-        for name in _PAIRS:
+        for name in _PLACES:
             values[name] = list(map(list, values[name]))
         lists = {name: _as_lists(values[name]) for name in _LISTS}
         return {**values, **lists, "sources": [source._plain() for source in self.sources]}
@@ -103,13 +112,20 @@ class Progress(NamedTuple):
     def _parse(cls, state: Mapping[str, Any], shards: int) -> Self:
         progress = cls(**{name: state[name] for name in cls._fields})
         parsed: dict[str, Any] = {
-            name: tuple((int(shard), int(number)) for shard, number in getattr(progress, name)) for name in _PAIRS
+            name: tuple(_place(place, length) for place in getattr(progress, name)) for name, length in _PLACES.items()
         }
         if progress.random is not None:
             restore_random(Random(), progress.random)
         parse_marks(progress.marks, shards)
         parsed |= {name: _as_tuples(getattr(progress, name)) for name in _LISTS}
         return progress._replace(**parsed, sources=tuple(cls._parse(source, shards) for source in state["sources"]))
+
+
+def _place(numbers: Any, length: int) -> tuple[int, ...]:
+    place = tuple(map(int, numbers))
+    if len(place) != length:
+        raise ValueError(f"{plural(len(place), 'number')} of a place")
+    return place
 
 
 def _as_lists(value: Any) -> Any:

@@ -1,8 +1,8 @@
 """Positions of all workers together: what is left of each epoch, divided among any other number of nodes and workers.
 
 With `shuffle="full"` what is left is a part of the random order of all samples: a plan says how many samples each
-worker has given, for each number of workers that an epoch had. Of shards it is those that nobody has opened, the rest
-of each open one, and single samples of shuffle buffers.
+worker has given, for each number of workers that an epoch had. Else it is the units that nobody has opened, the rest of
+each open one, and single samples of shuffle buffers. A unit is a shard, or rows of a view, which are divided equally.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tarkit.errors import Usage
 from tarkit.loading.division import WorkerPlace
 from tarkit.loading.epoch import Shards
 from tarkit.loading.identity import marks_as_text
+from tarkit.loading.order import Unit
 from tarkit.loading.state import Plan, Progress
 from tarkit.sizes import plural
 
@@ -66,27 +67,28 @@ def continue_here(positions: Positions, place: WorkerPlace, shards: Shards) -> P
     for name, value in (("resample", settings.resample), ("length", settings.length is not None)):
         if value:
             raise Usage(f"{name} gives each worker samples of its own: {_same(positions)}")
-    if settings.equal == "repeat" or (settings.equal and not settings.full):
+    if settings.equal == "repeat" or (settings.equal and not shards.by_sample):
         raise Usage(f"equal={settings.equal!r} counts the samples of each worker in an epoch: {_same(positions)}")
     if settings.full and shards.data.opaque:
         raise Usage(f"behind map samples have no numbers: {_same(positions)}", "transform of the loader has numbers")
     if any(each.skip for each in positions.values()):
         raise Usage(f"a worker stopped within the values that transform gives of one sample: {_same(positions)}")
     first = min(each.epoch for each in positions.values())
-    last = max(each.epoch + len(each.later) for each in positions.values())
+    last = max(epoch for each in positions.values() for epoch in (each.epoch, *(entry[0] for entry in each.later)))
     of_first = next(each for each in positions.values() if each.epoch == first)
-    progress = Progress(first, of_first.epochs, of_first.following)
-    if settings.full:
-        plans = [_rows_given(positions, epoch) for epoch in range(first, last + 1)]
-        return progress._replace(plan=plans[0], later=tuple((plan, ()) for plan in plans[1:]))
-    parts = [_left_in(positions, epoch, shards) for epoch in range(first, last + 1)]
-    number, count = place.rank * place.workers + place.worker, place.parts
-    return progress._replace(
-        plan=tuple(parts[0][0][number::count]),
-        later=tuple((tuple(units[number::count]), tuple(own[number::count])) for units, own in parts[1:]),
-        taken=tuple(parts[0][1][number::count]),
-        marks=marks_as_text(dict(chain.from_iterable(shards.marks_in(each).items() for each in positions.values()))),
-    )
+    later = tuple(_left(positions, epoch, place, shards) for epoch in range(first, last + 1))
+    marks = dict(chain.from_iterable(shards.marks_in(each).items() for each in positions.values()))
+    progress = Progress(first, of_first.epochs, of_first.following, later=later, marks=marks_as_text(marks))
+    return progress.resolved()
+
+
+def _left(positions: Positions, epoch: int, place: WorkerPlace, shards: Shards) -> Plan:
+    """Return the part of a worker of what is left of an epoch: its number, the plan, `taken` and `given`."""
+    if shards.settings.full:
+        return epoch, _rows_given(positions, epoch), (), 0
+    units, samples = _left_in(positions, epoch, shards)
+    own, single, given = shards.divided(units, samples, place)
+    return epoch, tuple(own), tuple(single), given
 
 
 def _same(positions: Positions) -> str:
@@ -95,10 +97,9 @@ def _same(positions: Positions) -> str:
 
 def _plan(progress: Progress, epoch: int) -> tuple[Plan | None, Sequence[tuple[int, int]]]:
     """Return the plan of a worker for an epoch, from the one that it is in on, and single samples that come first."""
-    if epoch == progress.epoch:
-        return progress.plan, progress.taken
-    later = epoch - progress.epoch - 1
-    return progress.later[later] if later < len(progress.later) else (None, ())
+    if epoch != progress.epoch:
+        progress = progress._replace(epoch=epoch, plan=None, taken=()).resolved()
+    return progress.plan, progress.taken
 
 
 def _rows_given(positions: Positions, epoch: int) -> Plan:
@@ -118,17 +119,16 @@ def _rows_given(positions: Positions, epoch: int) -> Plan:
     return (*before, (places[0].world, places[0].workers, block, tuple(given), tuple(taken)))
 
 
-def _left_in(positions: Positions, epoch: int, shards: Shards) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Return what is left of an epoch: shards, each with its next sample, and single samples."""
-    units: list[tuple[int, int]] = []
+def _left_in(positions: Positions, epoch: int, shards: Shards) -> tuple[list[Unit], list[tuple[int, int]]]:
+    """Return what is left of an epoch: units from their next samples on, and single samples."""
+    units: list[Unit] = []
     samples: list[tuple[int, int]] = []
     for place in next(iter(positions)).all():
         progress = positions[place]
         if progress.epoch > epoch:
             continue
         plan, own = _plan(progress, epoch)
-        order: Sequence[Any] = list(shards.order(epoch, place)) if plan is None else plan
-        rest = [(unit, 0) if isinstance(unit, int) else tuple(unit) for unit in order]
+        rest = list(shards.order(epoch, place) if plan is None else plan)
         if progress.epoch == epoch:
             rest = [*progress.open, *rest[progress.opened :]]
             own = [*own, *progress.buffer]

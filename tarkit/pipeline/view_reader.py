@@ -103,7 +103,7 @@ class ViewReader:
     @property
     def all_rows(self) -> RowsOfView:
         """All rows of the view."""
-        return RowsOfView(0, self._file.count, self._file.version)
+        return self._file.all_rows
 
     def rows(self) -> Iterator[Rows]:
         """Yield the rows in order, without those of archives that are left out."""

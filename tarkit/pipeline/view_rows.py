@@ -271,7 +271,7 @@ class ViewFile:
             self._file = parquet.ParquetFile(SourceFile(source), metadata=table.metadata, read_dictionary=[SHARD])
         metadata = self._file.metadata
         self.count: int = metadata.num_rows
-        self.first, self._stop, version = location.rows or RowsOfView(0, self.count, self.version)
+        self.first, self._stop, version = location.rows or self.all_rows
         if version != self.version:
             raise Unsupported(f"{self.name}: the view has changed since its rows were counted", "run it again")
         sizes = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
@@ -285,6 +285,11 @@ class ViewFile:
     def version(self) -> tuple[object, ...]:
         """The size and the version of the file, or of the object, which a cache has on some machines alone."""
         return self.source.size, self.source.object_version or self.source.version
+
+    @property
+    def all_rows(self) -> RowsOfView:
+        """All rows of the view."""
+        return RowsOfView(0, self.count, self.version)
 
     def store_in(self, tmpdir: str | None) -> None:
         """Set the directory of temporary files for values."""

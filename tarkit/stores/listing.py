@@ -98,14 +98,21 @@ def _translate(pattern: str) -> str:
 
 
 def in_child(url: str, work: Callable[[], Result]) -> Result:
-    """Return the result of a function that reads `url`, in a process of its own if its library starts threads.
+    """Return the result of a function that reads `url`, in a process of its own if its library starts threads."""
+    scheme = find_scheme(url)
+    if scheme is None or not scheme.threads:
+        return work()  # and its results, such as the commit of a revision, are still cached
+    return without_threads(work)
+
+
+def without_threads(work: Callable[[], Result]) -> Result:
+    """Return the result of a function that starts threads, in a process of its own.
 
     A process with threads cannot be forked for the workers of `-p`, or of a DataLoader. One that has threads of Python
     starts a new interpreter, if the function can be pickled; one that has those of a library calls it itself.
     """
-    scheme = find_scheme(url)
-    if scheme is None or not scheme.threads or has_native_threads():
-        return work()  # and its results, such as the commit of a revision, are still cached
+    if has_native_threads():
+        return work()
     source, result = os.pipe()
     started = has_threads()
     pid = _start(work, result) if started else os.fork()

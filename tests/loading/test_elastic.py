@@ -78,7 +78,7 @@ def test_random_settings(here: Path) -> None:
         every = write(random)
         options, inputs = draw(random), "s-*.tar"
         joined = random.random() < 0.2
-        if random.random() < 0.3 and options["shuffle"] == "full":
+        if random.random() < 0.4:
             pytest.importorskip("pyarrow")
             tarkit.open("s-*.tar").write("all.view.parquet")
             inputs = "all.view.parquet"

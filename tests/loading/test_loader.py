@@ -344,7 +344,7 @@ def test_a_position_after_an_error_of_a_step(shards: str) -> None:
             out.write(f"{number}", {"json": {"n": number} if number != 5 else b"{"})
     loader = tarkit.loader("a.tar", where="json.n != 3")
     assert until_error(loader, "JSON") == ["0", "1", "2", "4"]
-    assert loader.state_dict()["open"] == [[0, 5]]
+    assert loader.state_dict()["open"] == [[0, 5, -1]]
 
 
 def test_two_iterations(shards: str) -> None:

@@ -202,8 +202,8 @@ def test_what_is_refused(here: Path) -> None:
     for data in (tarkit.mix([(one, 2), (other, 1)]), tarkit.mix([(one, 3), (other, 1)], temperature=2), one):
         with pytest.raises(tarkit.Usage, match="that of another loader"):
             tarkit.loader(data).load_state_dict(loader.state_dict())
-    with pytest.raises(tarkit.Usage, match="the form 4, and this tarkit reads the form 6"):
-        loader.load_state_dict({**loader.state_dict(), "version": 4})
+    with pytest.raises(tarkit.Usage, match="the form 5, and this tarkit reads the form 6"):
+        loader.load_state_dict({**loader.state_dict(), "version": 5})
     with pytest.raises(tarkit.Usage, match="shuffle of a source cannot be used with a loader"):
         tarkit.loader(tarkit.mix([{"shards": one, "shuffle": 9}]))
     with pytest.raises(tarkit.Usage, match=r"s-0-0\.tar.*: \d shards? for 9 workers"):

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ import numpy  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from tarkit.torch import TorchDataset  # noqa: E402
+from tests._tools import ROUNDS  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.forks, pytest.mark.filterwarnings("ignore")]
 
@@ -119,13 +121,62 @@ def test_equal_numbers(shards: str, equal: Any) -> None:
 
 @pytest.mark.parametrize("equal", ["drop", "repeat"])
 def test_number_of_batches(shards: str, equal: Any) -> None:
-    """A DataLoader has no length; the loader of one worker says how many batches there are."""
+    """Batches of a DataLoader have no number; the loader of one worker says how many batches there are."""
     for workers in (1, 2, 3):
         made = DataLoader(TorchDataset(shards, equal=equal), batch_size=4, num_workers=workers)
-        with pytest.raises(TypeError, match="object of type 'TorchDataset' has no len"):
+        with pytest.raises(TypeError, match="known where the dataset makes them"):
             len(made)
         one_of = tarkit.loader(shards, equal=equal, batch=4, worker=0, workers=workers)
         assert len(list(made)) == workers * len(one_of)
+
+
+@pytest.mark.parametrize("seed", range(4 * ROUNDS))
+def test_the_length_of_a_loader(seed: int, shards: str) -> None:
+    """`len(DataLoader(...))` is what all workers of a rank give, with any number of them, in each epoch."""
+    pytest.importorskip("pyarrow")
+    random = Random(seed)
+    tarkit.open(shards).write("all.view.parquet")
+    tarkit.open("s-0[0-2].tar").write("some.view.parquet")
+    options: dict[str, Any] = {
+        **random.choice([{"shuffle": "full"}, {"shuffle": 20}, {}]),
+        **random.choice([{}, {"equal": "drop"}, {"equal": "repeat"}, {"length": 31}]),
+        "batch": random.choice([1, 7, 64]),
+        "partial": random.random() < 0.7,
+        "epochs": random.choice([1, 2]),
+        "allow_idle": True,
+    }
+    inputs: Any = random.choice([shards, "all.view.parquet", ["some.view.parquet", "all.view.parquet"]])
+    world, workers = random.choice([(1, 0), (1, 3), (3, 2)])
+    told: Any = {"workers": workers} if options.keys() & {"equal", "length"} or random.random() < 0.7 else {}
+    for rank in range(world):
+        made = DataLoader(
+            dataset := TorchDataset(inputs, rank=rank, world=world, **options, **told),
+            batch_size=None,
+            num_workers=workers,
+        )
+        for epoch in (0, 5):
+            dataset.set_epoch(epoch)
+            given = 0
+            for worker in range(workers or 1):
+                place = {"rank": rank, "world": world, "worker": worker, "workers": workers or 1}
+                loader = tarkit.loader(inputs, **place, **options)
+                loader.set_epoch(epoch)
+                given += len(list(loader))
+            known = options.get("shuffle") == "full" or (told and inputs != shards)
+            if known or options.keys() & {"equal", "length"}:
+                assert len(made) == given
+            else:
+                with pytest.raises(TypeError, match=r"the number of (samples|batches)"):
+                    len(made)
+
+
+def test_another_number_of_workers_than_was_said(shards: str) -> None:
+    """It is an error: `len` was that of other workers."""
+    made = DataLoader(TorchDataset(shards, workers=2, equal="drop", batch=7), batch_size=None, num_workers=2)
+    assert len(made) == len(list(made)) == 30
+    for workers in (0, 1):
+        with pytest.raises(tarkit.Usage, match=f"workers=2, and the DataLoader has num_workers={workers}"):
+            list(DataLoader(TorchDataset(shards, workers=2), num_workers=workers))
 
 
 def test_nodes_and_workers(shards: str) -> None:

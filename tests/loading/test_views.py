@@ -50,7 +50,7 @@ def write_views(random: Random, rows: list[dict[str, Any]]) -> tuple[list[str], 
     return views, archives
 
 
-def draw(random: Random, shards: int) -> dict[str, Any]:
+def draw(random: Random) -> dict[str, Any]:
     shuffle = random.choice([0, 4, "full"])
     return {
         "seed": random.randrange(9),
@@ -59,8 +59,7 @@ def draw(random: Random, shards: int) -> dict[str, Any]:
         "interleave": 1 if shuffle == "full" else random.choice([1, 2]),
         "batch": random.choice([None, 3]),
         "equal": random.choice([None, "drop", "repeat"]),
-        "workers": (workers := random.randint(1, shards)),
-        "worker": random.randrange(workers),
+        "shuffle_shards": random.random() < 0.7,
     }
 
 
@@ -68,20 +67,64 @@ def given(items: Any) -> list[Any]:
     return [{name: value for name, value in item.items() if name != "__url__"} for item in items]
 
 
+def stopped(views: list[str], random: Random, **options: Any) -> list[Any]:
+    """Return what a loader gives that is stopped and resumed."""
+    loader = tarkit.loader(views, **options)
+    found = given(islice(loader, random.randint(0, 40)))
+    again = tarkit.loader(views, **options)
+    again.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    return found + given(again)
+
+
 @pytest.mark.parametrize("seed", range(6 * ROUNDS))
 def test_a_loader_of_views(seed: int, here: Path) -> None:
     """It gives what a loader of archives with the samples gives, in that order, also when it is stopped and resumed."""
     random = Random(seed)
     views, archives = write_views(random, write_archives(random))
-    options = draw(random, len(views))
+    options = draw(random)
     expected = given(tarkit.loader(archives, **options))
     assert given(tarkit.loader(views, **options)) == expected
-    loader = tarkit.loader(views, **options)
-    count = random.randint(0, len(expected))
-    assert given(islice(loader, count)) == expected[:count]
-    again = tarkit.loader(views, **options)
-    again.load_state_dict(json.loads(json.dumps(loader.state_dict())))
-    assert given(again) == expected[count:]
+    assert stopped(views, random, **options) == expected
+
+
+@pytest.mark.parametrize("seed", range(6 * ROUNDS))
+def test_samples_of_views_are_divided(seed: int, here: Path) -> None:
+    """Whatever the number of views, each worker has as many samples as the others, and `len` says how many."""
+    random = Random(seed)
+    rows = write_archives(random)
+    views, _ = write_views(random, rows)
+    options = {**draw(random), "epochs": 1, "allow_idle": True}
+    world, workers = random.choice([(1, 3), (2, 2), (2, 5), (3, 1)])
+    parts, one = [], [sample["__key__"] for sample in tarkit.loader(views, **{**options, "batch": None})]
+    for rank in range(world):
+        for worker in range(workers):
+            how = {**options, "rank": rank, "world": world, "worker": worker, "workers": workers}
+            whole = given(tarkit.loader(views, **how))
+            assert len(tarkit.loader(views, **how)) == len(whole)
+            assert stopped(views, random, **how) == whole
+            batched = [sample["__key__"] for sample in whole]
+            parts.append([key for batch in batched for key in batch] if options["batch"] else batched)
+    sizes, counts = [*map(len, parts)], Counter(key for part in parts for key in part)
+    if options["shuffle"] != "full" or not options["batch"]:
+        assert max(sizes) - min(sizes) <= (options["equal"] is None or len(rows) < len(parts))
+    if options["equal"] == "drop":
+        assert (sum(sizes), len(counts)) == (len(rows) // len(parts) * len(parts),) * 2
+    else:
+        assert counts.keys() == {*one}
+        assert options["equal"] or max(counts.values()) == 1
+    if options["shuffle"] == 0 and options["interleave"] == 1 and not options["equal"]:
+        assert [key for part in parts for key in part] == one
+
+
+def test_samples_that_a_policy_leaves_out_have_no_numbers(here: Path) -> None:
+    """Then views are divided, not their samples."""
+    write_archives(Random(4))
+    for skip in ("changed-source", "missing-shard"):
+        data = tarkit.open("all.view.parquet", skip=skip)
+        with pytest.raises(tarkit.Usage, match="1 shard for 2 workers"):
+            next(iter(tarkit.loader(data, worker=0, workers=2)))
+    data = tarkit.open("all.view.parquet", skip="bad-field")
+    assert list(tarkit.loader(data, worker=1, workers=2))
 
 
 def test_rows_that_stand_twice(here: Path) -> None:
@@ -91,15 +134,16 @@ def test_rows_that_stand_twice(here: Path) -> None:
     table = [{**row, "odd": int(row["__key__"]) % 2} for row in weighted]
     parquet.write_table(arrow.Table.from_pylist(table), "w.view.parquet")
     expected = Counter(row["__key__"] for row in weighted)
-    for options in ({"shuffle": "full"}, {"shuffle": "full", "where": "odd == 1"}):
+    options: dict[str, Any]
+    for options in ({"shuffle": "full"}, {"shuffle": "full", "where": "odd == 1"}, {"where": "odd == 1"}, {}):
         found: Counter[str] = Counter()
         for worker in range(3):
             found.update(
                 item["__key__"] for item in tarkit.loader("w.view.parquet", worker=worker, workers=3, **options)
             )
         assert found == {key: count for key, count in expected.items() if "where" not in options or int(key) % 2}
-    with pytest.raises(tarkit.TarkitError, match="1 shard for 3 workers"):
-        next(iter(tarkit.loader("w.view.parquet", worker=0, workers=3)))
+    with pytest.raises(tarkit.TarkitError, match=f"{len(table)} samples for 999 workers"):
+        next(iter(tarkit.loader("w.view.parquet", worker=0, workers=999)))
 
 
 def test_a_view_that_changed(here: Path) -> None:
