@@ -12,13 +12,14 @@ import random
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from _bench_data import Content
 from _bench_inside import clock, since
-from _bench_run import STDOUT, TARKIT, Aims, BenchError, Row, Way, faster
+from _bench_run import STDOUT, TARKIT, Aims, BenchError, Row, Way, faster, within
 
 SIZES = {"small": (375, 500, 1), "large": (1536, 2048, 20)}  # height, width, and one for so many small ones
 DISTINCT = 10
@@ -30,6 +31,9 @@ ROWS = (
     ("JPEG to crops of 224 px", "crops", "small", 2.5),
     ("JPEG of 3 MP to crops of 224 px", "crops", "large", 2.5),
 )
+ONE, WORKERS = "one process", "two workers"  # beside tarkit with two threads
+PARALLEL = (("JPEG to batches of 224 px, two threads", "tensors"), ("JPEG to batches of crops, two threads", "crops"))
+BATCH = 32
 
 
 def picture_rows(scratch: Path, part: int, python: str, environ: Mapping[str, str]) -> Iterator[Row]:
@@ -42,6 +46,12 @@ def picture_rows(scratch: Path, part: int, python: str, environ: Mapping[str, st
             Way(who, [[*program, who, work, scratch / f"{kind}.tar"]], _all, inside=True) for who in (TARKIT, *PEERS)
         ]
         yield Row(name, "", ways, aims, Content(number // SIZES[kind][2], 0))
+    for name, work in PARALLEL:
+        ways = [
+            Way(who, [[*program, parallel, work, scratch / "small.tar"]], _all, inside=True)
+            for who, parallel in ((TARKIT, "two threads"), (ONE, ONE), (WORKERS, WORKERS))
+        ]
+        yield Row(name, "", ways, within(WORKERS, 1), Content(number, 0), by="wall")
 
 
 def _all(out: Path, expected: Content) -> None:
@@ -90,6 +100,27 @@ def by_tarkit(work: str, shard: str) -> Iterator[Any]:
     yield from tarkit.loader(shard, select="jpg cls", transform=lambda sample: crop(sample["jpg"]))
 
 
+def by_batches(work: str, shard: str, threads: int = 0, workers: int = 0) -> Iterator[Any]:
+    """Read batches with tarkit's dataset for torch: in this process, by threads of it, or by workers."""
+    import torch
+
+    import tarkit
+    from tarkit.torch import TorchDataset
+
+    crop = tarkit.picture("torchrgb8", size=CROP, crop=None if work == "tensors" else "random")
+    data = TorchDataset(
+        shard,
+        select="jpg cls",
+        transform=lambda sample: crop(sample["jpg"]),
+        shuffle="full",
+        batch=BATCH,
+        collate=torch.stack,
+        threads=threads,
+    )
+    for batch in torch.utils.data.DataLoader(data, batch_size=None, num_workers=workers):
+        yield from batch
+
+
 def by_webdataset(work: str, shard: str) -> Iterator[Any]:
     """Read with webdataset and the decoder that it has."""
     import webdataset
@@ -126,7 +157,14 @@ def tensor(image: Any) -> Any:
     return torch.from_numpy(numpy.array(image.convert("RGB"))).permute(2, 0, 1)
 
 
-WAYS = {"tarkit": by_tarkit, "webdataset": by_webdataset, "datasets": by_datasets}
+WAYS: dict[str, Callable[[str, str], Iterator[Any]]] = {
+    "tarkit": by_tarkit,
+    "webdataset": by_webdataset,
+    "datasets": by_datasets,
+    ONE: by_batches,
+    "two threads": partial(by_batches, threads=2),
+    WORKERS: partial(by_batches, workers=2),
+}
 
 
 def main(who: str, work: str, shard: str) -> None:

@@ -6,6 +6,7 @@ A copy (a fork) of a process with threads would wait for ever for a lock that on
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from math import inf
@@ -83,6 +84,7 @@ class ThreadCall(ProcessBound, Generic[Result]):
         if worker is None:
             threading.Thread(target=self.run, name="call", daemon=True).start()
         else:
+            worker.refuse_elsewhere()
             worker.queue.put(self)
 
     def run(self) -> None:
@@ -115,27 +117,37 @@ class ThreadCall(ProcessBound, Generic[Result]):
         return self._results[0]
 
 
-class Worker:
+class Worker(ProcessBound):
     """A thread, or several, which make calls in the order in which they were put to them (see `ThreadCall`)."""
 
     def __init__(self, name: str, threads: int = 1) -> None:
         from queue import SimpleQueue
 
+        super().__init__()
+        self._dropped = False
         self.queue: SimpleQueue[ThreadCall[Any] | None] = SimpleQueue()
         self._threads = [threading.Thread(target=self._run, name=name, daemon=True) for _ in range(threads)]
         for thread in self._threads:
             thread.start()
 
     def _run(self) -> None:
-        while (call := self.queue.get()) is not None:
+        while (call := self.queue.get()) is not None and not self._dropped:
             call.run()
 
-    def end(self, wait: bool = True) -> None:
-        """End the threads once all calls are made; wait for that, or leave them to themselves."""
+    def end(self, patience: float = inf, drop: bool = False) -> None:
+        """End the threads once all calls are made, or those that have begun if the others are to `drop`.
+
+        Wait for that, at most so many seconds: not in one of the threads, nor where Python ends, which stops them.
+        """
+        if self.elsewhere:
+            return
+        self._dropped = drop
         for _ in self._threads:
             self.queue.put(None)
-        for thread in self._threads if wait else ():
-            thread.join()
+        limit = monotonic() + patience
+        for thread in self._threads:
+            if thread is not threading.current_thread() and not sys.is_finalizing():
+                thread.join(None if patience == inf else max(limit - monotonic(), 0))
 
 
 def call_interruptibly(work: Callable[[], Result]) -> Result:

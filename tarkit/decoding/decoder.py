@@ -112,8 +112,8 @@ class FieldDecoder:
         except KeyError:
             if len(self._functions) >= MOST_NAMES:
                 self._functions.clear()
-            self._functions[field] = self._find(field.lower())
-            return self._functions[field]
+            function = self._functions[field] = self._find(field.lower())
+            return function  # another thread may clear the dict
 
     def _find(self, name: str) -> Callable[[bytes], Any] | None:
         """Return the function for a field with this name in lower case; None for one that stays bytes."""

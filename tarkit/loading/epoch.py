@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, count, islice, repeat
 from typing import Any, cast
 
 from tarkit.dataset import Dataset
-from tarkit.errors import TarkitError, Usage
+from tarkit.errors import Problem, TarkitError, Usage
 from tarkit.indexing.indexed import IndexedDataset
+from tarkit.loading.ahead import Ahead, LoaderThreads
 from tarkit.loading.cursor import Cursor, ListedSamples, Position
 from tarkit.loading.division import WorkerPlace
 from tarkit.loading.identity import OpenedMarks, apart, mark_of, parse_marks, present_mark
 from tarkit.loading.order import Unit, buffer_random, cut, drawn, even, left_of, positions_of, shuffled
-from tarkit.loading.records import as_record, as_tuple, collate_lists
+from tarkit.loading.records import as_record, as_tuple, check_left_out, collate_lists
 from tarkit.loading.settings import LoaderSettings
 from tarkit.loading.state import Progress, restore_random, store_random
-from tarkit.loading.transform import Transform
+from tarkit.loading.transform import Again, Transform
 from tarkit.pipeline.chain import Archives
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import Sample
 from tarkit.pipeline.stages import ShuffleBuffer, keeper
 from tarkit.pipeline.view_rows import NotView, view_file
+from tarkit.problems import Policy
 from tarkit.sizes import plural
 from tarkit.stores.listing import without_threads
 from tarkit.streams.location import Location, RowsOfView, is_view
@@ -252,8 +254,8 @@ class Shards:
 
     def open(self, unit: Unit, position: Position, run: Run, marks: dict[int, str]) -> Cursor:
         """Open a unit at a position; the mark of its shard is added to `marks`."""
-        shard, _, stop = unit
-        keep = keeper(run.tmpdir) if self.settings.shuffle or position.only is not None else None
+        settings, (shard, _, stop) = self.settings, unit
+        keep = keeper(run.tmpdir) if settings.shuffle or settings.threads or position.only is not None else None
         location = self.data.locations[shard]
         if is_view(location):
             with suppress(FileNotFoundError):  # it is reported when it is opened
@@ -304,7 +306,8 @@ class EpochReader:
         self._passed = self._done = progress.passed  # samples before those below, and with those that gave their values
         self._taken: list[tuple[int, int]] = []  # the places of samples that are not given yet, as of a batch
         self._making: tuple[int, int] | None = None  # the place of the sample of which a value is being made
-        self._transform = None if settings.transform is None else Transform(settings.transform, settings.seed)
+        self._transform: Transform | None = None
+        self._ahead: Ahead | None = None  # the samples that threads make values of
         self._again: deque[Numbered] = deque()  # those that an earlier run has taken and not given
         self._opened = progress.opened
         self._marks = OpenedMarks({**shards.marks, **parse_marks(progress.marks, shards.count)})
@@ -323,14 +326,14 @@ class EpochReader:
         """Return the position behind the latest sample that was given."""
         if not self._begun:
             return self._start
-        buffer = self._buffer
+        buffer, ahead = self._buffer, () if self._ahead is None else self._ahead.places
         return self._start._replace(
             given=self._yielded,
             opened=self._opened,
             open=tuple((cursor.shard, cursor.next, cursor.stop) for cursor in self._turns),
             buffer=() if buffer is None else tuple((shard, number) for shard, number, _ in buffer.items),
             random=None if buffer is None else store_random(buffer.random),
-            taken=(*self._taken, *((shard, number) for shard, number, _ in self._again)),
+            taken=(*self._taken, *ahead, *((shard, number) for shard, number, _ in self._again)),
             skip=self._skip,
             passed=self._passed if self._settings.comes_again else 0,
             marks=self._marks.text,
@@ -347,10 +350,11 @@ class EpochReader:
             self._give(*self._latest)
             self._latest = None
 
-    def __iter__(self) -> Iterator[Any]:
+    def items(self, threads: LoaderThreads | None) -> Iterator[Any]:
         """Yield the samples as records, or batches of them. Those that the policy leaves out are as if not there.
 
-        Raises TarkitError where an endless order has none that can be decoded.
+        They are made by `threads`, if there are any. Raises TarkitError where an endless order has none that can be
+        decoded.
         """
         if self._size is not None and self._yielded >= self._size:
             return
@@ -362,7 +366,10 @@ class EpochReader:
             for unit in self._start.open:
                 self._turns.append(self._open(unit, Position(unit[1], skip=not self._by_row), run))
             self._begun = True
-            yield from self._items(run)
+            if (function := self._settings.transform) is not None:
+                self._transform = Transform(function, self._settings.seed, threads)
+            self._ahead = None if threads is None else Ahead(threads)
+            yield from self._given(run)
             if missing := run.policy.missing_words:
                 run.warn(f"epoch {self._start.epoch}: {missing}")
         except BaseException:  # of GeneratorExit nothing is being made
@@ -370,10 +377,12 @@ class EpochReader:
                 self._taken.append(self._making)
             raise
         finally:
+            if self._ahead is not None:
+                self._ahead.end()
             for cursor in self._turns:
                 cursor.close()
 
-    def _items(self, run: Run) -> Iterator[Any]:
+    def _given(self, run: Run) -> Iterator[Any]:
         batch, size, collate = [], self._settings.batch, self._settings.collate or collate_lists
         taken, read, holds = self._taken, self._yielded, self._holds
         for place, item, following in self._values(run):
@@ -393,6 +402,8 @@ class EpochReader:
             item = collate(batch)
             self._give(None, 0, read, self._done)
             yield item
+        if self._ahead is not None:
+            self._ahead.places.clear()  # the epoch ends before them
         self._move(None, 0, read)
 
     def _move(self, place: Any, following: int, read: int) -> None:
@@ -415,18 +426,16 @@ class EpochReader:
 
         The place is the same object for all values of a sample.
         """
-        policy, fields, transform = run.policy, self._settings.fields, self._transform
+        policy, make, ahead = run.policy, self._make, self._ahead
         read, skip = self._yielded, self._skip
         since: int | None = None  # how many shards had been opened when the samples began to give nothing
-        for shard, number, sample in chain(self._taken_before(), self._samples(run)):
+        samples: Iterator[tuple[int, int, Any]] = chain(self._taken_before(), self._samples(run))
+        for shard, number, sample in samples if ahead is None else self._calls(ahead, samples):
             self._making = place = shard, number
-            record = as_record(sample, policy)
-            values: Iterable[Any] = ()
-            if record is not None:
-                if transform is None:
-                    values = (record if fields is None else as_tuple(record, fields),)
-                else:
-                    values = transform.values(record, self._identity(place, self._done), skip)
+            made = make(sample) if ahead is None else sample.result()
+            if type(made) is not tuple:
+                made = self._values_of(made, place, skip, policy)
+            values: Iterable[Any] = made
             self._done += 1
             several, given = type(values) is not tuple, skip
             for item in values:
@@ -446,6 +455,41 @@ class EpochReader:
             skip = 0
             if not self._taken:
                 self._skip, self._passed = 0, self._done
+
+    def _make(self, sample: Sample) -> Any:
+        """Return a tuple of the record of a sample, or the record alone, from which `transform` makes values.
+
+        Returns a Problem of which the policy may leave the sample out.
+        """
+        record, transform, fields = as_record(sample), self._transform, self._settings.fields
+        if transform is not None or not isinstance(record, dict):
+            return record
+        return (record if fields is None else as_tuple(record, fields),)
+
+    def _values_of(self, made: Any, place: tuple[int, int], skip: int, policy: Policy) -> Iterable[Any]:
+        """Return the values of a sample of which nothing but its record is made, or something else than a tuple."""
+        if type(made) is Again:
+            made = self._make(made.sample._undecoded())
+        if isinstance(made, Problem):
+            check_left_out(made, policy)
+            return ()
+        if isinstance(made, dict):
+            assert self._transform is not None
+            return self._transform.values(made, self._identity(place, self._done), skip)
+        values: Iterable[Any] = made
+        return values
+
+    def _calls(self, ahead: Ahead, samples: Iterator[Numbered]) -> Iterator[tuple[int, int, Any]]:
+        """Return the samples with calls that make their values, or what `transform` makes values of."""
+        transform, numbers, skips = self._transform, count(self._done), chain((self._skip,), repeat(0))
+
+        def work_of(place: tuple[int, int], sample: Sample) -> Callable[[], Any]:
+            identity, skip = self._identity(place, next(numbers)), next(skips)
+            if transform is None or not transform.in_threads:
+                return partial(self._make, sample)
+            return partial(transform.make, sample, identity, skip)
+
+        return ahead.calls(samples, work_of, lambda: transform is not None and transform.in_threads is None)
 
     def _identity(self, place: tuple[int, int], before: int) -> tuple[int, ...]:
         """Return numbers that tell a sample from all others in any epoch, on any number of nodes and workers.

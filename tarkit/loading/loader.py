@@ -9,6 +9,7 @@ from tarkit.arguments import check_at_least, list_words, suggest_arguments
 from tarkit.dataset import Dataset
 from tarkit.dataset import open as open_dataset
 from tarkit.errors import TarkitError, Usage
+from tarkit.loading.ahead import loader_threads
 from tarkit.loading.division import WorkerPlace, find_place, find_process_group
 from tarkit.loading.epoch import EpochReader, Shards
 from tarkit.loading.identity import ShardFiles, find_changed
@@ -80,7 +81,12 @@ class Loader(Iterable[Any]):
     """
 
     @suggest_arguments(
-        "tarkit.loader", batch_size="batch", collate_fn="collate", num_workers="workers", world_size="world"
+        "tarkit.loader",
+        batch_size="batch",
+        collate_fn="collate",
+        num_workers="workers",
+        world_size="world",
+        num_threads="threads",
     )
     def __init__(self, inputs: Input | Iterable[Input] | Dataset, **options: Unpack[LoaderOptions]) -> None:
         """Look up the names of the shards; with `equal` and `shuffle="full"` read the headers of all."""
@@ -191,19 +197,20 @@ class Loader(Iterable[Any]):
 
     def _epochs(self, reader: Reader, place: WorkerPlace) -> Iterator[Any]:
         """Yield the samples or batches of an epoch, and of those that follow in the same iteration."""
-        while True:
-            yield from reader
-            progress = reader.progress()
-            remaining = None if progress.epochs is None else progress.epochs - 1
-            if remaining == 0:
-                return
-            if remaining is None and not progress.given and progress.plan is None:
-                raise TarkitError("no samples: an iteration without end has nothing to give")
-            begin = Progress(progress.epoch + 1, remaining, progress.following, later=progress.later)
-            following = self._shards.reader(place, begin.resolved())
-            if self._reader is reader:  # no other iteration has begun since
-                self._reader = following
-            reader = following
+        with loader_threads(self._settings) as threads:
+            while True:
+                yield from reader.items(threads)
+                progress = reader.progress()
+                remaining = None if progress.epochs is None else progress.epochs - 1
+                if remaining == 0:
+                    return
+                if remaining is None and not progress.given and progress.plan is None:
+                    raise TarkitError("no samples: an iteration without end has nothing to give")
+                begin = Progress(progress.epoch + 1, remaining, progress.following, later=progress.later)
+                following = self._shards.reader(place, begin.resolved())
+                if self._reader is reader:  # no other iteration has begun since
+                    self._reader = following
+                reader = following
 
     def __len__(self) -> int:
         """The number of samples or batches of an iteration of this worker, where it is known.

@@ -14,6 +14,7 @@ from typing import Any
 
 from tarkit.dataset import Dataset
 from tarkit.errors import TarkitError, Usage
+from tarkit.loading.ahead import LoaderThreads
 from tarkit.loading.division import WorkerPlace
 from tarkit.loading.epoch import BARREN, Shards, refuse_idle
 from tarkit.loading.records import collate_lists
@@ -302,12 +303,12 @@ class MixedReader:
         for reader in self._readers if self._holds else ():
             reader.release()
 
-    def __iter__(self) -> Iterator[Any]:
-        """Yield samples as records, or batches of them."""
+    def items(self, threads: LoaderThreads | None) -> Iterator[Any]:
+        """Yield samples as records, or batches of them; `threads` are divided among the sources by their weights."""
         settings = self._shards.settings
         size, collate = settings.batch, settings.collate or collate_lists
         batch: list[Any] = []
-        for value in self._values():
+        for value in self._values(threads):
             batch.append(value)
             if size is None or len(batch) == size:
                 item, count, batch = value if size is None else collate(batch), len(batch), []
@@ -318,10 +319,12 @@ class MixedReader:
         if item is not None:
             yield item
 
-    def _values(self) -> Iterator[Any]:
+    def _values(self, threads: LoaderThreads | None) -> Iterator[Any]:
         """Yield the values of samples in the order of the draws."""
         draw, read, shards = self._draw, self._given, self._shards
-        streams = [iter(reader) for reader in self._readers]
+        weights = shards.weights(self._start.epoch, self._place)
+        parts = [None if threads is None else threads.part(weight / (sum(weights) or 1.0)) for weight in weights]
+        streams = [reader.items(part) for reader, part in zip(self._readers, parts, strict=True)]
         vain = [0] * len(streams)  # passes without a sample since the latest: other passes have other shards
         while not draw.over and (self._size is None or read < self._size):
             source = draw.next()
@@ -344,7 +347,7 @@ class MixedReader:
                 return
             again = self._first(draw.passes[source])
             self._readers[source] = reader = shards.sources[source].reader(self._place, again, self._holds)
-            streams[source] = iter(reader)
+            streams[source] = reader.items(parts[source])
 
     def _leave_out(self, source: int) -> None:
         """Leave out a source of which this worker has no sample. Raises TarkitError if no worker has one."""

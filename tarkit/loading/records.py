@@ -12,27 +12,32 @@ from tarkit.samples.names import FieldDict
 from tarkit.samples.values import MISFITS
 
 
-def as_record(sample: Sample, policy: Policy) -> Record | None:
+def as_record(sample: Sample) -> Record | Problem:
     """Return the fields of a sample as a dict, with its key as `__key__` and the name of its shard as `__url__`.
 
-    Return None for a sample that the policy leaves out, since a field cannot be decoded or has no content.
+    Return the problem of a field that cannot be decoded, or has no content: `check_left_out` decides about it.
 
     Raises:
-        Problem: there is such a field, and the policy does not leave the sample out.
+        Problem: any other.
         TarkitError: the name of a field is one of these two.
     """
     try:
         fields = (sample._small() if type(sample) is Sample else None) or dict(sample.items())
     except Problem as problem:
-        allowed = problem.name in policy.allowed  # no other value could stand in for it
-        if problem.name not in MISFITS or allowed or policy.apply(problem) == "keep":
+        if problem.name not in MISFITS:
             raise
-        return None
+        return problem
     record = FieldDict({"__key__": sample.key, "__url__": sample.shard, **fields})
     if len(record) != len(fields) + 2:
         words = "has a field __key__ or __url__, the names for its key and its shard"
         raise TarkitError(f"{sample.shard}: the sample {show(sample.key)} {words}", "select other fields")
     return record
+
+
+def check_left_out(problem: Problem, policy: Policy) -> None:
+    """Raise the problem of a sample, unless the policy leaves the sample out."""
+    if problem.name in policy.allowed or policy.apply(problem) == "keep":  # no other value could stand in for it
+        raise problem
 
 
 def as_tuple(record: Record, fields: tuple[str, ...]) -> tuple[Any, ...]:

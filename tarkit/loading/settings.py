@@ -46,6 +46,11 @@ class LoaderOptions(TypedDict, total=False):
         partial: whether a last batch with fewer samples is given.
         collate: makes a batch of a list of samples; by default it is a dict with a list for each field, for tuples a
             tuple of lists, and a list for other values.
+        threads: the number of threads that decode samples, and call `transform`, before their turn; 0 is none. They
+            are started by each iteration, in the process that reads: they are in place of worker processes, or in each
+            of them. A transform that draws from `random`, `numpy.random` or torch is called in the thread that
+            iterates, since threads share these; in other threads `tarkit.sample_random` has random numbers. Two samples
+            for each thread, and those of one batch, are in memory.
         epochs: how many epochs one iteration has; None is without end.
         rank, world: the number of this node and of all nodes. By default those of `$RANK` and `$WORLD_SIZE`, else of
             torch.distributed, else 0 of 1.
@@ -74,6 +79,7 @@ class LoaderOptions(TypedDict, total=False):
     batch: int | None
     partial: bool
     collate: Callable[[list[Any]], Any] | None
+    threads: int
     epochs: int | None
     rank: int | None
     world: int | None
@@ -103,6 +109,7 @@ class LoaderSettings:
     batch: int | None = None
     partial: bool = True
     collate: Callable[[list[Any]], Any] | None = None
+    threads: int = 0
     epochs: int | None = 1
     allow_idle: bool = False
     transform: Callable[[Record], Any] | None = None
@@ -116,7 +123,7 @@ class LoaderSettings:
                 raise Usage(f"shuffle={self.shuffle!r}: {words}")
             check_at_least(0, shuffle=self.shuffle)
         check_whole(seed=self.seed)
-        check_at_least(0, initial=self.initial, length=self.length)
+        check_at_least(0, initial=self.initial, length=self.length, threads=self.threads)
         check_at_least(1, interleave=self.interleave, batch=self.batch, epochs=self.epochs)
         if self.equal is not None:
             check_choice("equal", self.equal, Equal)

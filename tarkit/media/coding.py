@@ -96,12 +96,14 @@ class Coder:
     def kind(self, field: str) -> ValueKind | None:
         """Return the kind of a field, None for one that stays bytes."""
         name = extension(field), is_compressed(field)
-        if name not in self._kinds:
+        try:
+            return self._kinds[name]
+        except KeyError:
             if len(self._kinds) >= MOST_NAMES:
                 self._kinds.clear()
             kind = (_PICKLED.get(name[0]) if self._pickles else None) or _KINDS.get(name[0])
-            self._kinds[name] = compressed(kind) if kind is not None and name[1] else kind
-        return self._kinds[name]
+            kind = self._kinds[name] = compressed(kind) if kind is not None and name[1] else kind
+            return kind  # another thread may clear the dict
 
     def decode(self, field: str, data: bytes) -> Any:
         """Return the value of a field. Raises TarkitError if it cannot be decoded."""

@@ -282,6 +282,10 @@ class Sample(Mapping[str, bytes]):
             self._data = sample.source.read(sample.start, sample.stop)
         return self
 
+    def _undecoded(self) -> Self:
+        """Return the sample without values that it has decoded, which may have been changed."""
+        return self
+
 
 class DecodedSample(Sample):
     """One sample whose values are decoded: `sample["jpg"]` is a picture, `sample.raw("jpg")` its bytes.
@@ -324,6 +328,11 @@ class DecodedSample(Sample):
         if name not in self._values:
             self._values[name] = self._decoded_by(self._decoder, name, self._content(name))
         return self._values[name]
+
+    def _undecoded(self) -> Self:
+        """Return the sample without values that it has decoded, which may have been changed."""
+        self._values.clear()
+        return self
 
     def __repr__(self) -> str:
         return super().__repr__().replace("Sample", "DecodedSample", 1)

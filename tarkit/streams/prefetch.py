@@ -87,7 +87,7 @@ def fetch_ahead(groups: Iterator[Group], parts_of: Callable[[Group], Iterable[Pa
         for _, requests in waiting:
             for _, _, request in requests:
                 request.close()
-        worker.end(wait=False)
+        worker.end(0)
 
 
 _Request = tuple[RemoteSource, int, RangeRequest]

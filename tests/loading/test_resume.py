@@ -46,6 +46,7 @@ def draw(random: Random, shards: int) -> tuple[dict[str, Any], int]:
         "batch": random.choice([None, None, 4]),
         "equal": random.choice([None, None, "drop", "repeat"]),
         "shuffle_shards": random.random() < 0.8,
+        "threads": random.choice([0, 0, 2]),
     }
     return options, workers
 

@@ -54,6 +54,24 @@ def keys(batches: Iterable[Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("workers", WORKERS, ids=str)
+def test_threads(shards: str, workers: dict[str, Any]) -> None:
+    """They give the same batches, in this process and in each worker, also of values that draw random numbers."""
+    found = []
+    for threads in (0, 3):
+        options: dict[str, Any] = {"decode": True, "shuffle": 20, "batch": 8, "collate": torch.stack}
+        dataset = TorchDataset(shards, transform=draw_number, threads=threads, **options)
+        loader = DataLoader(dataset, batch_size=None, **workers)
+        found.append([batch.tolist() for _ in range(2) for batch in loader])
+    assert found[0] == found[1]
+
+
+def draw_number(sample: dict[str, Any]) -> torch.Tensor:
+    """Return the class, a number of the sample, and for few samples a random number of torch."""
+    number = tarkit.sample_random().random()
+    return torch.tensor([sample["cls"], number, torch.rand(()) if sample["cls"] % 20 == 7 else 0])
+
+
+@pytest.mark.parametrize("workers", WORKERS, ids=str)
 def test_each_sample_once_in_an_epoch(shards: str, workers: dict[str, Any]) -> None:
     """Epochs follow each other, in other orders, whatever the workers; set_epoch reaches them."""
     dataset = TorchDataset(shards, decode=True, shuffle=20, seed=3)
