@@ -42,7 +42,7 @@ def written(differences: Iterable[Difference], output: Output, inputs: Sequence[
     columns = [Column(head, _NAME, kind="int64" if head.endswith("_index") else "") for head in HEADS]
     format = TableOptions().format_of(output)
     with output.open(inputs) as sink:
-        for piece in gathered(pieces(format, columns, rows(), True)):
+        for piece in gathered(pieces(format, columns, ([row] for row in rows()), True)):
             sink.write(piece)
             yield from passed
             passed.clear()

@@ -26,7 +26,7 @@ from tarkit.samples.lookup import NO_TEXT, FieldLookup, is_unicode
 from tarkit.samples.sample import TarSample
 from tarkit.samples.values import Name, step_into
 from tarkit.tables import vectors
-from tarkit.tables.vectors import PRESENT, TEXT, Columns, Vectorial
+from tarkit.tables.vectors import FAILURES, PRESENT, TEXT, Columns, Vectorial
 
 Value = Callable[[FieldLookup], Any]
 """The value of a part of an expression for a sample."""
@@ -37,10 +37,6 @@ class Term(NamedTuple):
 
     one: Value
     many: Vectorial
-
-
-FAILURES = (KeyError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, re.error)
-"""What a part of an expression raises for values that it is not made for."""
 
 
 class Where:

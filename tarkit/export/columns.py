@@ -8,17 +8,20 @@ sample.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import Any, Literal, NamedTuple
 
 from tarkit.errors import Problem, TarkitError, Usage, show, spell
 from tarkit.problems import Policy
+from tarkit.samples.columns import SameFields, groups_of
 from tarkit.samples.fields import OnMissing, parse_choices, pass_missing
 from tarkit.samples.lookup import FieldLookup, is_unicode
 from tarkit.samples.names import spelled
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.samples.values import Name
+from tarkit.tables.vectors import CELL as CELL_FORM
+from tarkit.tables.vectors import FAILURES
 from tarkit.tar.reader import Entry
 
 CELL = 16 << 20  # maximum size of a field in a cell, in bytes
@@ -38,6 +41,7 @@ class Missing:
 
 MISSING = Missing()
 Row = list[Any]  # bytes of a field or of a name; the value of a path into JSON; MISSING
+Rows = Sequence[Sequence[Any]]  # several, which are not changed
 
 
 class MediaCell(NamedTuple):
@@ -68,6 +72,11 @@ class Column(NamedTuple):
     def is_name(self) -> bool:
         """Whether its cells are names (a key, a shard) and not content."""
         return self.of is not None or self.names[0].is_name
+
+    @property
+    def columnar(self) -> bool:
+        """Whether its cells may be made for many samples together."""
+        return self.of is None and not self.feature and all(name.columnar for name in self.names)
 
     @property
     def needs_more(self) -> bool:
@@ -193,7 +202,7 @@ class Table:
     def __init__(
         self,
         columns: list[Column] | None,
-        samples: Iterator[TarSample],
+        batches: Iterator[SampleBatch],
         policy: Policy,
         on_missing: OnMissing,
         key: bool,
@@ -202,43 +211,87 @@ class Table:
 
         Args:
             columns: the columns; None for the default columns.
-            samples: the samples.
+            batches: the samples.
             policy: decides about problems.
             on_missing: the treatment of samples that lack a column; default columns may be missing.
             key: add a column of keys if there is none.
         """
         self.outside, self.example = 0, ""
-        self._policy, self._on_missing, self._samples = policy, on_missing, samples
+        self._policy, self._on_missing, self._batches = policy, on_missing, batches
         self._fields: frozenset[bytes] | None = None  # those that have default columns
         self._every = columns is not None and any(column.head == EVERY for column in columns)
         if columns is None or self._every:
-            first = next(samples, None)
-            lookup = None if first is None else FieldLookup(first)
+            first = next(batches, None)
+            lookup = None if first is None else FieldLookup(next(iter(first)))
             columns = usual(lookup) if columns is None else _with_every(columns, lookup)
             self._fields, self._on_missing = frozenset(lookup.fields if lookup else ()), "keep"
-            self._samples = samples if first is None else chain((first,), samples)
+            self._batches = batches if first is None else chain((first,), batches)
         if key and not any(column.head == KEY for column in columns):
             columns = [Column(KEY, (Name(KEY),)), *columns]
         self.columns = checked(columns)
 
-    def __iter__(self) -> Iterator[Row]:
-        """Yield the row of each sample that is not left out."""
-        cells = [column.cell if column.needs_more else _single(column.names[0]) for column in self.columns]
-        fields = self._fields
-        for sample in self._samples:
-            lookup = FieldLookup(sample)
-            if fields is not None and not lookup.fields.keys() <= fields:
-                self._note(lookup, fields)
-            try:
-                yield [cell(lookup) for cell in cells]
-            except Problem:
-                row = self._careful(lookup)
+    def __iter__(self) -> Iterator[Rows]:
+        """Yield the rows of samples that are not left out, in blocks."""
+        columns, cells = (
+            self.columns,
+            [column.cell if column.needs_more else _single(column.names[0]) for column in self.columns],
+        )
+        columnar = all(column.columnar for column in columns)
+        for batch in self._batches:
+            block = self._together(batch) if columnar and not isinstance(batch, TarSample) else None
+            if block is not None:
+                yield block
+                continue
+            for sample in batch:
+                row = self._row(sample, cells)
                 if row is not None:
-                    yield row
+                    yield [row]
+
+    def _row(self, sample: TarSample, cells: Sequence[Callable[[FieldLookup], Any]]) -> Row | None:
+        """Return the row of a sample, of which `cells` gives the cells; None if it is left out."""
+        lookup, fields = FieldLookup(sample), self._fields
+        if fields is not None and not lookup.fields.keys() <= fields:
+            self._note(lookup, fields)
+        try:
+            return [cell(lookup) for cell in cells]
+        except Problem:
+            return self._careful(lookup)
+
+    def _together(self, batch: SampleBatch) -> Rows | None:
+        """Return the rows of plain samples, as `_row` makes them one by one; None if one has to be looked at."""
+        groups = groups_of(batch)
+        if groups is None or not all(self._fields is None or self._fields.issuperset(each.fields) for each in groups):
+            return None
+        absent, rows = 0, list[Any]([()]) * batch.count
+        try:
+            for group in groups:
+                cells = [self._cells(column, group) for column in self.columns]
+                absent += group.count * cells.count(None)
+                vectors = [repeat(MISSING, group.count) if column is None else column for column in cells]
+                for number, row in zip(group.numbers, zip(*vectors, strict=True), strict=True):
+                    rows[number] = row
+        except FAILURES:
+            return None
+        if absent:
+            self._policy.counts["missing-field"] += absent
+        return rows
+
+    def _cells(self, column: Column, group: SameFields) -> Iterable[Any] | None:
+        """Return the cells of a column for samples with the same fields; None if they are missing and that is kept.
+
+        Raises one of FAILURES if a cell may be a problem.
+        """
+        *others, last = column.names
+        name = next((name for name in others if group.has(name)), last)
+        if self._on_missing == "keep" and not (name.field in group.fields if column.exact else group.has(name)):
+            return None
+        if column.exact and name.field not in group.fields:
+            raise KeyError(name.text)
+        return group.get(name, CELL_FORM).values
 
     def _careful(self, lookup: FieldLookup) -> Row | None:
         """Return the row of a sample that lacks a cell, None if it is left out."""
-        row: Row = []
+        row: list[Any] = []
         for column in self.columns:
             try:
                 row.append(column.cell(lookup))

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from tarkit.errors import TarkitError, show, spell
-from tarkit.export.columns import MISSING, Column, MediaCell, Row
+from tarkit.export.columns import MISSING, Column, MediaCell
 from tarkit.pipeline.view_rows import ranges_type
 from tarkit.tables.parquet import PyarrowFile, load_pyarrow
 
@@ -21,7 +21,7 @@ class MixedColumn(TarkitError):
     column = ""
 
 
-def parquet_pieces(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
+def parquet_pieces(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> Iterator[bytes]:
     """Yield a table as bytes. The type of each column is inferred from the first row group (up to 8192 rows).
 
     Types are int64, double, bool and string; binary for bytes that are not UTF-8; string of JSON for objects, lists,
@@ -95,11 +95,11 @@ def _media(pyarrow: Any, cells: Sequence[Any]) -> Any:
     )
 
 
-def _groups(rows: Iterator[Row]) -> Iterator[list[Row]]:
+def _groups(rows: Iterator[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
     """Yield rows in groups; at least one group, which may be empty."""
     first = True
     while True:
-        group: list[Row] = []
+        group: list[Sequence[Any]] = []
         size = 0
         for row in islice(rows, GROUP_ROWS):
             group.append(row)

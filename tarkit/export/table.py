@@ -13,7 +13,7 @@ from tarkit.export.columns import (
     KEY,
     MISSING,
     Column,
-    Row,
+    Rows,
     Table,
     TableFormat,
     check_heads,
@@ -32,7 +32,7 @@ from tarkit.pipeline.steps import Change, Step
 from tarkit.pipeline.view_rows import FIELDS, MORE, SHARD, START, STOP, NotView, view_file
 from tarkit.samples.dataset import is_plain_file
 from tarkit.samples.fields import OnMissing
-from tarkit.samples.sample import TarSample, singly
+from tarkit.samples.sample import TarSample
 from tarkit.sizes import plural
 from tarkit.streams.codecs import codec_by_suffix, message_format_by_suffix
 from tarkit.streams.location import Location, is_view, says_view
@@ -124,7 +124,7 @@ def write_table(
     keyed = (batch for batch in batches if batch.key is not None)
     if "repeated-key" not in run.policy.allowed:
         flow.refuse_repeats(f"{spell('allow', 'repeated-key')} writes a row for each")
-    samples = singly(unrepeated(keyed, run.policy) if flow.keys_may_repeat else keyed)
+    samples = unrepeated(keyed, run.policy) if flow.keys_may_repeat else keyed
     with flow, flow.open(output, data.locations) as sink:
         table = Table(options.parsed, samples, run.policy, options.on_missing, options.key)
         check_heads(table.columns, format)
@@ -207,7 +207,7 @@ def location_columns(data: Chain, output: Output) -> list[Column]:
     return [Column(name, (), kind=kind, of=partial(cell, number)) for number, (name, kind) in enumerate(names.items())]
 
 
-def _counted(run: Run, table: Table) -> Iterator[Row]:
-    for cells in table:
-        run.samples += 1
-        yield cells
+def _counted(run: Run, table: Table) -> Iterator[Rows]:
+    for rows in table:
+        run.samples += len(rows)
+        yield rows

@@ -17,23 +17,26 @@ from itertools import chain
 from typing import Any
 
 from tarkit.errors import TarkitError, load_library, show, spell
-from tarkit.export.columns import MISSING, Column, Row, TableFormat
+from tarkit.export.columns import MISSING, Column, Rows, TableFormat
 from tarkit.tables.recipe import BOM
 from tarkit.tables.tsv import ABSENT, escape_tsv
 
 CHUNK = 1 << 18  # bytes that are written at once
 
 
-def pieces(format: TableFormat, columns: Sequence[Column], rows: Iterable[Row], header: bool) -> Iterator[bytes]:
-    """Yield the table as bytes, row by row; `header` is for TSV and CSV."""
+def pieces(format: TableFormat, columns: Sequence[Column], blocks: Iterable[Rows], header: bool) -> Iterator[bytes]:
+    """Yield the table as bytes, block by block of rows; `header` is for TSV and CSV."""
+    if format in ("tsv", "csv") and header:
+        blocks = chain([[[column.head.encode("utf-8", "surrogateescape") for column in columns]]], blocks)
+    if format == "tsv":
+        return _with_bom(_tsv(len(columns), blocks))
+    rows = chain.from_iterable(blocks)
+    if format == "csv":
+        return _with_bom(_csv(columns, rows, header))
     if format == "parquet":
         from tarkit.export.parquet import parquet_pieces
 
         return parquet_pieces(columns, rows)
-    if format in ("tsv", "csv"):
-        if header:
-            rows = chain([[column.head.encode("utf-8", "surrogateescape") for column in columns]], rows)
-        return _with_bom(_tsv(len(columns), rows) if format == "tsv" else _csv(columns, rows, header))
     return _yaml(columns, rows) if format == "yaml" else _json(columns, rows, as_lines=format == "jsonl")
 
 
@@ -70,16 +73,38 @@ def _with_bom(lines: Iterator[bytes]) -> Iterator[bytes]:
         yield from lines
 
 
-def _tsv(width: int, rows: Iterable[Row]) -> Iterator[bytes]:
-    for row in rows:
-        cells = [cell if type(cell) is bytes else ABSENT if cell is MISSING else as_bytes(cell) for cell in row]
-        line = b"\t".join(cells)
-        if b"\\" in line or b"\n" in line or b"\r" in line or line.count(b"\t") != width - 1:
-            line = b"\t".join([cell if cell is ABSENT else escape_tsv(cell) for cell in cells])
-        yield line + b"\n"
+def _tsv(width: int, blocks: Iterable[Rows]) -> Iterator[bytes]:
+    for block in blocks:
+        together = _plain_lines(width, block) if len(block) > 1 else None
+        if together is not None:
+            yield together
+            continue
+        for row in block:
+            cells = [cell if type(cell) is bytes else ABSENT if cell is MISSING else as_bytes(cell) for cell in row]
+            line = b"\t".join(cells)
+            if b"\\" in line or b"\n" in line or b"\r" in line or line.count(b"\t") != width - 1:
+                line = b"\t".join([cell if cell is ABSENT else escape_tsv(cell) for cell in cells])
+            yield line + b"\n"
 
 
-def _csv(columns: Sequence[Column], rows: Iterable[Row], header: bool) -> Iterator[bytes]:
+def _plain_lines(width: int, block: Rows) -> bytes | None:
+    """Return the lines of rows as `_tsv` does one by one, if no cell is missing or has a character to be escaped."""
+    columns = [
+        cells
+        if set(map(type, cells)) == {bytes}
+        else [MISSING if cell is MISSING else as_bytes(cell) for cell in cells]
+        for cells in zip(*block, strict=True)
+    ]
+    if any(MISSING in cells for cells in columns):
+        return None
+    lines = b"\n".join(map(b"\t".join, zip(*columns, strict=True))) + b"\n"
+    count = len(block)
+    if b"\\" in lines or b"\r" in lines or lines.count(b"\n") != count or lines.count(b"\t") != count * (width - 1):
+        return None
+    return lines
+
+
+def _csv(columns: Sequence[Column], rows: Iterable[Sequence[Any]], header: bool) -> Iterator[bytes]:
     import csv
 
     text = StringIO(newline="")
@@ -96,7 +121,7 @@ def _csv(columns: Sequence[Column], rows: Iterable[Row], header: bool) -> Iterat
         text.truncate()
 
 
-def _json(columns: Sequence[Column], rows: Iterable[Row], as_lines: bool) -> Iterator[bytes]:
+def _json(columns: Sequence[Column], rows: Iterable[Sequence[Any]], as_lines: bool) -> Iterator[bytes]:
     heads = [(column.head, column.is_name) for column in columns]
     between = b"" if as_lines else b"[\n"
     for row in rows:
@@ -134,7 +159,7 @@ def _unwritable(members: dict[str, Any], reason: str) -> TarkitError:
     return TarkitError(f"the row of {show(str(next(iter(members.values()), '')))} has {reason}")
 
 
-def _yaml(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
+def _yaml(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> Iterator[bytes]:
     yaml = load_library("yaml", spell("format", "yaml"), "PyYAML", "yaml")
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     empty = True

@@ -127,7 +127,7 @@ def write_query(query: str, output: Output, run: Run, options: SqlOptions, stora
             elif shown:
                 parts = _aligned(batches, options.header)
             else:
-                parts = pieces(format, columns, (row for batch in batches for row in _rows(batch)), options.header)
+                parts = pieces(format, columns, ([row] for batch in batches for row in _rows(batch)), options.header)
             for piece in gathered(parts):
                 sink.write(piece)
                 run.bytes += len(piece)

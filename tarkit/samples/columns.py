@@ -81,6 +81,10 @@ class SameFields(Columns):
             self.batch, self.fields, list(compress(self.numbers, flags)), list(compress(self.entries, flags))
         )
 
+    def has(self, name: Name) -> bool:
+        """Return whether all samples have a value; False: none has. Raises ValueError if they differ in that."""
+        return bool(next(iter(self.get(name, PRESENT).values)))
+
     def find(self, field: bytes) -> int | None:
         """Return the place of a field among those of a sample, of equal ones the first; None without it."""
         name = spelled(self.fields, field)
@@ -175,11 +179,12 @@ class SameFields(Columns):
         return [before[first + width] - before[first] for first in self.entries]
 
 
-def groups_of(batch: SampleBatch) -> list[SameFields]:
-    """Return the groups of a batch of plain samples; those of one are in order."""
+def groups_of(batch: SampleBatch) -> list[SameFields] | None:
+    """Return the groups of a batch of plain samples; None if its entries are not known, or it is of a view."""
+    if not batch.plain or batch.entries_held is None or batch.rows is not None:
+        return None
     shared = _Shared(batch)
-    columns, keys, count = shared.entries, batch.keys, batch.count
-    assert columns is not None
+    columns, keys, count = batch.entries_held.columns, batch.keys, batch.count
     begin = columns.ends[batch.first - 1] if batch.first else 0
     ends = columns.ends[batch.first : batch.first + count]
     names = columns.names[begin : ends[-1]]
@@ -202,11 +207,11 @@ def groups_of(batch: SampleBatch) -> list[SameFields]:
 
 
 def flags_of(batch: SampleBatch, condition: Condition) -> bytearray | None:
-    """Return for each sample 1 if it is selected, 0 or OPEN; None: its entries are not known, or it is of a view."""
-    if condition.names != {"__key__"} and (not batch.plain or batch.entries_held is None or batch.rows is not None):
-        return None
+    """Return for each sample 1 if it is selected, 0 or OPEN; None where `groups_of` returns it."""
     of_keys = condition.names == {"__key__"}
     groups = [SameFields(_Shared(batch), (), range(batch.count), ())] if of_keys else groups_of(batch)
+    if groups is None:
+        return None
     result = bytearray((OPEN,)) * batch.count
     for group in groups:
         flags = condition.flags(group)

@@ -7,6 +7,7 @@ raises, is what it does for one value.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import compress, pairwise, repeat
 from typing import Any, Literal, NamedTuple, Protocol
@@ -30,6 +31,10 @@ class Vector(NamedTuple):
 
 VALUE, TEXT, PRESENT, CELL = "value", "text", "present", "cell"
 """What of a name is asked for: its value, its text, whether there is a value, or its bytes and numbers."""
+
+
+FAILURES = (KeyError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, re.error)
+"""What an expression raises for values that it is not made for."""
 
 
 class ColumnName(Protocol):

@@ -274,6 +274,7 @@ def test_missing(run: Run, archive: Archive) -> None:
 def test_invalid_values(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     """Invalid JSON, no picture, a large field and a sparse file are errors, unless --allow or --skip is given."""
     monkeypatch.setattr("tarkit.export.columns.CELL", 1000)
+    monkeypatch.setattr("tarkit.samples.columns.SMALL", 1000)
     rows = {"a.json": b"{", "a.jpg": b"x" * 1001, "b.json": b'{"x": 1}', "b.jpg": b"x" * 1000}
     name = archive(rows)
     for column, message in (
