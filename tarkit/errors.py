@@ -283,6 +283,13 @@ def spell_from(form: str) -> str:
     return spell_open("format", form) if command_line is None else f"--from {form}"
 
 
+def hint_without_missing() -> str | None:
+    """Return the hint how to go on without inputs that do not exist, if the caller can say so."""
+    if command_line is None:
+        return "on_missing='warn' of tarkit.open and tarkit.loader goes on without it"
+    return "--skip missing-shard goes on without it" if "skip" in command_line else None
+
+
 def respell(text: str | None) -> str | None:
     """Return a text of a table, which names options, as a hint for the caller. Command lines in it stay."""
     if text is None or command_line is not None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
-from tarkit.errors import Problem, TarkitError, Usage, respell, spell, system_hint
+from tarkit.errors import Problem, TarkitError, Usage, hint_without_missing, respell, spell, system_hint, unreadable
 from tarkit.sizes import and_more, plural
 
 Action = Literal["keep", "drop"]
@@ -295,9 +295,13 @@ class Policy:
         """Whether shards that do not exist are left out."""
         return "missing-shard" in self.skipped or "missing-shard" in self.allowed
 
-    def leave_out(self, name: str, error: Exception) -> None:
-        """Leave out a shard that cannot be opened, or raise the error."""
+    def leave_out(self, name: str, error: Exception, alone: bool = False) -> None:
+        """Leave out a shard that cannot be opened, or raise the error; unless `alone`, with a hint how to go on."""
         if not self.skips_missing:
+            if isinstance(error, FileNotFoundError) and not alone:
+                missing = error if isinstance(error, TarkitError) else unreadable(name, error)
+                missing.hint = missing.hint or hint_without_missing()
+                raise missing from error.__cause__
             raise error
         reason = (isinstance(error, OSError) and error.strerror) or getattr(error, "detail", str(error)).removeprefix(
             f"{name}: "

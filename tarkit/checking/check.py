@@ -110,7 +110,7 @@ def check(
     tmpdir: str | None = None,
     storage_options: Mapping[str, object] | None = None,
 ) -> Report:
-    """Check shards. Damage is a finding, not an exception, and reading continues after it.
+    """Check shards. A missing shard, or damage, is a finding, not an exception, and reading continues after it.
 
     Args:
         inputs: as for `tarkit.open`; so are tmpdir and storage_options, which all URLs of the call share.
@@ -139,8 +139,9 @@ def check(
     options = CheckOptions.of(locals())
     storage = parse_options(storage_options)
     other = next((other for other in (same_as, diff, leak) if other is not None), None)
-    others = None if other is None else locate(other, storage)
-    return ShardsCheck(Run(tmpdir=tmpdir), locate(inputs, storage), options, others, storage=storage).collect()
+    others = None if other is None else locate(other, storage, missing=True)
+    locations = locate(inputs, storage, missing=True)
+    return ShardsCheck(Run(tmpdir=tmpdir), locations, options, others, storage=storage).collect()
 
 
 class ShardsCheck:

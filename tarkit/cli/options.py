@@ -20,7 +20,7 @@ import click
 from tarkit.choosing.select import parse_slice
 from tarkit.cli.command import Decorator, Function, InputArgument, declare, option
 from tarkit.cli.console import current
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import MissingFile, TarkitError, Usage, hint_without_missing, show
 from tarkit.joining.options import JoinOptions, TableInputOptions
 from tarkit.options import Options
 from tarkit.pipeline import rows as shared
@@ -97,6 +97,8 @@ def find_inputs(
         locations = expand_inputs(words, files_from, null, load, missing="some" if _skips_missing() else False)
     except TarkitError as error:
         error.hint = error.hint or _maybe_output(words) or _maybe_command(words)
+        if isinstance(error, MissingFile) and len(words) > 1 and ".tar" in error.filename:
+            error.hint = error.hint or hint_without_missing()
         raise
     locations = in_format(locations, source_format)
     current().refuse(locations)

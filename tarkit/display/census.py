@@ -335,9 +335,13 @@ def count_samples(source: Source, policy: Policy, visit: Callable[[TarSample], N
 
 
 def count_input(
-    location: Location, policy: Policy, tmpdir: str | None = None, visit: Callable[[TarSample], None] | None = None
+    location: Location,
+    policy: Policy,
+    tmpdir: str | None = None,
+    visit: Callable[[TarSample], None] | None = None,
+    alone: bool = False,
 ) -> Census:
-    """Count one input, and call `visit` with each sample.
+    """Count one input, perhaps `alone`, and call `visit` with each sample.
 
     Raises:
         TarkitError: as `count_samples` and `open_source` do; the file was changed meanwhile.
@@ -345,7 +349,7 @@ def count_input(
     try:
         source = open_source(location, tmpdir=tmpdir)
     except ABSENT as error:
-        policy.leave_out(location.name, error)
+        policy.leave_out(location.name, error, alone)
         return Census(name=location.name)
     try:
         if visit is not None or policy.allowed or policy.skipped or policy.maxerr:

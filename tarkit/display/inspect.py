@@ -265,7 +265,7 @@ def count_dataset(data: Chain, run: Run, options: StatsOptions) -> Stats:
 
 def _count_archives(locations: Sequence[Location], run: Run, balance: Balance | None, processes: int) -> list[Census]:
     shards = []
-    count = partial(_count_archive, run.tmpdir, None if balance is None else balance.field)
+    count = partial(_count_archive, run.tmpdir, None if balance is None else balance.field, len(locations) == 1)
     results = run.do_in_order(count, list(map(run.sent, locations)), processes)
     for census, classes in run.draw("", results, lambda: run.bytes, lambda: run.samples, total_size(locations)):
         run.note(f"{census.name}: {plural(census.samples, 'sample')}, {plural(census.size, 'byte')}")
@@ -279,14 +279,14 @@ def _count_archives(locations: Sequence[Location], run: Run, balance: Balance | 
 
 
 def _count_archive(
-    tmpdir: str | None, by: str | None, location: Location, policy: Policy
+    tmpdir: str | None, by: str | None, alone: bool, location: Location, policy: Policy
 ) -> tuple[Census, ClassCounts | None]:
     if by is None:
-        return count_input(location, policy, tmpdir), None
+        return count_input(location, policy, tmpdir, alone=alone), None
     from tarkit.display.classes import ClassCounts
 
     classes = ClassCounts()
-    return count_input(location, policy, tmpdir, classes.counter(by, policy)), classes
+    return count_input(location, policy, tmpdir, classes.counter(by, policy), alone), classes
 
 
 def _count_parts(locations: Sequence[Location], run: Run, balance: Balance | None, processes: int) -> list[Census]:

@@ -85,7 +85,7 @@ class IndexedDataset(Sequence[Sample]):
                     continue
                 shard, covered, lines = _look(location) if request is None else request.result()
             except (FileNotFoundError, PermissionError) as error:
-                run.policy.leave_out(location.name, error)
+                run.policy.leave_out(location.name, error, alone=len(locations) == 1)
                 self._left_out.add(len(self._sources))
                 self._sources.append(_OpenedShard(location))
                 continue

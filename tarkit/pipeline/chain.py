@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, cast
+from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, Self, cast
 
 from tarkit.choosing.select import Select, Slice
-from tarkit.errors import Unsupported, Usage
+from tarkit.errors import MissingFile, Unsupported, Usage, hint_without_missing
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import Change, ChooseAmongAll, Flow, SampleFilter, Step
 from tarkit.problems import Policy
@@ -435,14 +435,14 @@ class Chain:
 
 
 def locate(
-    inputs: Input | Iterable[Input], options: StoreOptions | None = None, missing: bool = False
+    inputs: Input | Iterable[Input], options: StoreOptions | None = None, missing: bool | Literal["some"] = False
 ) -> tuple[Location, ...]:
     """Return the locations of inputs: words as on the command line, and file objects.
 
     Args:
         inputs: the inputs.
         options: those of URLs.
-        missing: include paths that do not exist, if another input exists.
+        missing: include paths that do not exist, with `"some"` if another input exists.
 
     Raises:
         TarkitError: an input does not exist, a pattern matches nothing, or there are no inputs.
@@ -451,7 +451,7 @@ def locate(
     if isinstance(inputs, Location):
         return (inputs,)
     if isinstance(inputs, (str, os.PathLike)):
-        return tuple(expand_inputs((os.fsdecode(inputs),), options=options, missing="some" if missing else False))
+        return tuple(expand_inputs((os.fsdecode(inputs),), options=options, missing=missing))
     if hasattr(inputs, "read"):
         source = FileObjectInput(cast(BinaryIO, inputs))
         return (Location("object", "", source.name, source),)
@@ -460,9 +460,13 @@ def locate(
     items = tuple(inputs)
     names = [os.fsdecode(item) for item in items if isinstance(item, (str, os.PathLike))]
     if missing and names and len(names) == len(items):
-        locations = tuple(expand_inputs(names, options=options, missing="some"))
+        locations = tuple(expand_inputs(names, options=options, missing=missing))
     else:
-        locations = tuple(location for item in items for location in locate(item, options))
+        try:
+            locations = tuple(location for item in items for location in locate(item, options))
+        except MissingFile as error:
+            error.hint = error.hint or (hint_without_missing() if len(items) > 1 else None)
+            raise
     if not locations:
         raise Usage("the list of inputs is empty", "did a pattern match nothing?")
     refuse_twice(locations)

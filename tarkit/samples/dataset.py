@@ -513,7 +513,7 @@ class DatasetReader(InputReader):
                         reordered=reordered,
                     )
                 except ABSENT as error:
-                    self.policy.leave_out(location.name, error)
+                    self.policy.leave_out(location.name, error, alone=len(self.locations) == 1)
                     continue
                 if reordered and stream and isinstance(source, Source):
                     ways = "read in order, from its start", "headers are read first, then each sample by its range"

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
-from tarkit.errors import MissingFile, TarkitError, Unsupported, Usage, show, unreadable
+from tarkit.errors import MissingFile, TarkitError, Unsupported, Usage, hint_without_missing, show, unreadable
 from tarkit.redaction import hide_secrets
 from tarkit.sizes import and_more, plural
 from tarkit.stores import connect, rewrite, schemes
@@ -376,7 +376,7 @@ class _Expansion(NamedTuple):
             raise _missing(missing[0])
         counts = f"{len(missing)} of the {plural(len(names), 'name')} of {_path(word).name} are missing"
         nothing = len(missing) == len(names)
-        hint = _numbered(word, others=nothing) or (_near(missing[0]) if nothing else None)
+        hint = _numbered(word, others=nothing) or (_near(missing[0]) if nothing else hint_without_missing())
         raise MissingFile(f"{_path(missing[0]).name}: No such file or directory ({counts})", hint, missing[0])
 
 

@@ -172,7 +172,6 @@ open('no-{0..3}.tar') -> MissingFile: 4 of the 4 names of no-{0..3}.tar are miss
 open(['in.tar', 'no.tar']) -> MissingFile: no.tar
 open('file:no.tar') -> MissingFile: no.tar
 stats('no.tar') -> MissingFile: no.tar
-check('no.tar') -> MissingFile: no.tar
 index('no.tar', 'tsv') -> MissingFile: no.tar
 loader('no.tar') -> MissingFile: no.tar
 mix('no.yaml', 1) -> MissingFile: no.yaml

@@ -460,7 +460,10 @@ def test_missing_inputs_are_reported_first(run: Run, archive: Archive) -> None:
     archive(ABC, "0.tar")
     archive(ABC, "2.tar")
     ran = run("cat", "{0..2}.tar", "-o", "pipe:touch begun", exit=1)
-    assert ran.lines == ["tarkit: 1.tar: No such file or directory (1 of the 3 names of {0..2}.tar are missing)"]
+    assert ran.lines == [
+        "tarkit: 1.tar: No such file or directory (1 of the 3 names of {0..2}.tar are missing)",
+        "hint: --skip missing-shard goes on without it",
+    ]
     assert not Path("begun").exists()
     for words, name in (["-o", "none/out.tar"], "none/out.tar"), (["-o", "b.tar", "--report", "none/r"], "none/r"):
         assert run("cat", "0.tar", *words, exit=1).lines == [

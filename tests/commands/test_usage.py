@@ -182,7 +182,7 @@ get a.jpg in.tar -f jpg =>
 get "it's" -f cls =>
     it's: No such file or directory; with -f all words are inputs
     | the field of one sample is KEY.FIELD, without -f: tarkit get 'it'"'"'s.cls' INPUT...
-get no.tar in.tar -f cls => no.tar: No such file or directory |
+get no.tar in.tar -f cls => no.tar: No such file or directory | --skip missing-shard goes on without it
 get no.tar.gz -f cls => no.tar.gz: No such file or directory |
 get no/ -f cls => no/: No such file or directory |
 get in.tar c -f cls => c: No such file or directory |

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from itertools import islice
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import tarkit
+from tarkit.errors import MissingFile
 from tests._tools import each_row
 from tests.conftest import Run
 
@@ -49,6 +51,7 @@ def test_commands(command: str, run: Run, here: Path) -> None:
     os.unlink("s-1.tar")
     ran = run(*command.format("s-{0..3}.tar", "error").split(), exit=1)
     assert "s-1.tar: No such file or directory (1 of the 4 names" in ran.stderr
+    assert "\nhint: --skip missing-shard goes on without it\n" in ran.stderr
     assert not list(here.glob("error*"))
     ran = run(*command.format("s-{0..3}.tar", "found").split(), "--skip", "missing-shard")
     assert ran.lines[0] == "tarkit: warning: s-1.tar: No such file or directory [missing-shard]"
@@ -141,3 +144,27 @@ def test_a_view(run: Run, shards: list[str]) -> None:
     with pytest.warns(tarkit.TarkitWarning, match="s-1"):
         data = tarkit.open("all.view.parquet", on_missing="warn").indexed()
     assert [sample.key for sample in data] == PRESENT
+
+
+@each_row("names", ["s-{0..3}.tar", ["s-0.tar", "missing.tar"]])
+def test_hints(names: Any, shards: list[str]) -> None:
+    """An error about a missing shard says how to go on; of one that is alone it does not."""
+    Path("s-1.tar").unlink(missing_ok=True)
+    for call in (tarkit.open, tarkit.stats, tarkit.loader):
+        with pytest.raises(MissingFile) as raised:
+            call(names)
+        assert raised.value.hint == "on_missing='warn' of tarkit.open and tarkit.loader goes on without it"
+        with pytest.raises(MissingFile) as raised:
+            call("missing.tar")
+        assert raised.value.hint is None
+
+
+@each_row("names", ["s-{0..3}.tar", ["s-0.tar", "missing.tar"], "missing.tar", "missing-{0..1}.tar"])
+def test_check(names: Any, shards: list[str], run: Run) -> None:
+    """A missing shard is a finding of `check`, as in the command."""
+    Path("s-1.tar").unlink(missing_ok=True)
+    words = [names] if isinstance(names, str) else names
+    ran = run("check", *words, "--json", exit=1)
+    report = tarkit.check(names)
+    assert not report.ok
+    assert json.loads(ran.stdout.splitlines()[-1])["bad"] == len(report.bad) > 0
