@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import groupby, islice, pairwise, repeat
+from itertools import groupby, pairwise, repeat
 from operator import add, or_, sub
 from typing import TYPE_CHECKING, Any
 
@@ -328,7 +328,7 @@ class ViewReader:
                 together.plain = True
                 together.rows = rows.of(at, plain) if rows.group.columns else None
                 yield together
-            rest = islice(batch, plain, None) if plain < batch.count else ()
+            rest = batch.part(plain, batch.count) if plain < batch.count else ()
             for number, sample in enumerate(rest, at + plain):
                 checked = self._sample(sample, rows, number, before + number)
                 if checked is not None:
