@@ -649,6 +649,7 @@ class Dataset(Chain):
         command: str,
         *,
         multi: bool = False,
+        batch: int | None = None,
         keep_dir: bool = False,
         add_log: str | None = None,
         **options: Unpack[WorkOptions],
@@ -662,6 +663,8 @@ class Dataset(Chain):
         Args:
             command: the command.
             multi: it makes many samples, of files `sample-000000.FIELD`.
+            batch: run it once for up to so many samples, of files `sample-000000.FIELD`, `sample-000001.FIELD` and so
+                on. Not with `multi`.
             keep_dir: leave the directories of the samples, in the `tmpdir` of `tarkit.open`.
             add_log: a field for what the command prints: `COMMAND > sample.FIELD 2>&1`. Not with `multi`.
             options: see `tarkit.WorkOptions`.
@@ -675,9 +678,9 @@ class Dataset(Chain):
         from tarkit.proc.step import parse_work_options
 
         check_text(command=command)
-        command = command if add_log is None else logged(command, add_log, multi)
+        command = command if add_log is None else logged(command, add_log, multi or batch is not None)
         how = parse_work_options("proc", options, self.storage)
-        return self.then(RunCommand(command=command, multi=multi, keep_dir=keep_dir, **how))
+        return self.then(RunCommand(command=command, multi=multi, batch=batch, keep_dir=keep_dir, **how))
 
     def worker(self, command: str, **options: Unpack[WorkOptions]) -> Self:
         """Send the samples to programs that read a tar stream and write one.

@@ -37,7 +37,7 @@ from tarkit.proc.job import TAIL, Failure, Job, Outcome, WorkFailed
 from tarkit.proc.loader import split_spec
 from tarkit.proc.pool import JobWorker, Pool
 from tarkit.proc.result import extent, sample_of
-from tarkit.proc.step import SampleWork
+from tarkit.proc.step import BATCH, SampleWork
 from tarkit.samples.sample import TarSample
 from tarkit.streams.command import Program, last_line
 from tarkit.streams.copy import widen
@@ -73,7 +73,7 @@ class CallFunction(SampleWork):
     init: str | Callable[[], Any] | None = row(
         "With --map", "--init", metavar="MODULE:FUNC", role="function", help="Call this first, once in each process."
     )
-    batch: int | None = row("With --map", "--batch", at_least=1, metavar="N", help="Pass lists of N samples.")
+    batch: int | None = BATCH
     function: str | Callable[..., Any] = ""
     wrap: Callable[[TarSample, bytes | None], Sample] | None = Sample
     exact: bool = False

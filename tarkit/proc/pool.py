@@ -105,6 +105,7 @@ class Pool:
         batch_bytes: bytes of samples from which on a batch is submitted.
         exact: submit `batch` jobs together, from the first on.
         most: how many jobs are under way at most, done and not done; by default only the number of batches is limited.
+        held: bytes of samples in memory from which on no more jobs are submitted; by default HELD.
         here: call `run` of the only worker in the thread that takes the results.
 
     Attributes:
@@ -122,6 +123,7 @@ class Pool:
         batch_bytes: int = 1 << 20,
         exact: bool = False,
         most: int | None = None,
+        held: int | None = None,
         here: bool = False,
     ) -> None:
         self.start = start
@@ -147,6 +149,7 @@ class Pool:
         self._owners: dict[int, JobWorker] = {}  # by id of a job that is worked on
         self._outcomes: dict[int, Outcome] = {}  # by id of a job that is done, and not yielded yet
         self._held = 0  # bytes of samples of all of them
+        self._most_held = held
         self._error: BaseException | None = None
         self._death = ""  # what the last worker that was lost died of
 
@@ -195,7 +198,7 @@ class Pool:
     def _is_full(self, more: int = 0) -> bool:
         count = len(self._jobs) + more
         most = min(self.most or count, self._max_batches * self._size)
-        return bool(self._jobs) and (count > most or self._held > HELD)
+        return bool(self._jobs) and (count > most or self._held > (self._most_held or HELD))
 
     def _starves(self) -> bool:
         """Whether the worker that has the next result waits for more jobs."""

@@ -1,4 +1,4 @@
-"""proc -c, -m: run a command for each sample, in a directory of its own where the fields are files."""
+"""proc -c, -m: run a command for each sample, or batch of samples, in a directory where the fields are files."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tarkit.pipeline.steps import digest
 from tarkit.proc.job import TAIL, Failure, Job, Outcome, WorkFailed, find_program
 from tarkit.proc.pool import MIN_PENDING, JobWorker, Pool
 from tarkit.proc.result import SampleBuilder
-from tarkit.proc.step import SampleWork
-from tarkit.proc.workdir import WATCH, FileNames, WorkDirectories, collect_samples, write_fields
+from tarkit.proc.step import BATCH, SampleWork
+from tarkit.proc.workdir import STEM, WATCH, FileNames, WorkDirectories, collect_batch, collect_samples, write_fields
 from tarkit.sizes import plural
 from tarkit.streams.command import DEVNULL, Program
 from tarkit.streams.ranges import HeldRange
@@ -92,16 +92,18 @@ def refuse_emptied(command: str) -> None:
 
 PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
 IN_MEMORY = 1 << 16  # bytes of output in memory; more goes to a file
-BATCH = 4  # quick commands that a thread runs before it reports: 2000 x wc on two CPUs 2.24 -> 1.90 s, CPU 3.6 -> 3.2
+QUICK = 4  # quick commands that a thread runs before it reports: 2000 x wc on two CPUs 2.24 -> 1.90 s, CPU 3.6 -> 3.2
+BATCH_BYTES = 8 << 20  # bytes of samples from which on a batch takes no more
+_IN_BATCH = b"sample-%06d"  # what the files of a sample of a batch begin with
 _CHUNK = 1 << 16
 _LONGEST_KEY = 1 << 16
 _POLL = 5.0  # milliseconds between two checks where the system has no pidfd
 
 
-def logged(command: str, field: str, multi: bool = False) -> str:
-    """Return a command whose stdout and stderr are a field of the sample. Raises Usage."""
-    if multi or not field or "/" in field or "\0" in field:
-        reason = "not with multi" if multi else "expected the name of a field"
+def logged(command: str, field: str, several: bool = False) -> str:
+    """Return a command whose stdout and stderr are a field of the sample; `several` samples have none. Raises Usage."""
+    if several or not field or "/" in field or "\0" in field:
+        reason = "not with multi or batch" if several else "expected the name of a field"
         raise Usage(f"{spell('add_log')} {show(field)}: {reason}", "for example log")
     return f"{{\n{command}\n}} > {quote(f'sample.{field}')} 2>&1"
 
@@ -109,13 +111,26 @@ def logged(command: str, field: str, multi: bool = False) -> str:
 class RunCommand(SampleWork):
     """Run a shell command for each sample, in a directory that has its fields as files `sample.FIELD`.
 
-    With `multi` it makes many samples; with `keep_dir` its directories are kept.
+    With `multi` it makes many samples; with `keep_dir` its directories are kept. With `batch` it runs once for so many
+    samples, or fewer of BATCH_BYTES together, whose files are `sample-000000.FIELD` and so on.
     """
 
     keep_dir: bool = row("With -c or -m", "--keep-dir", default=False, help="Keep all directories, and print where.")
+    batch: int | None = BATCH
     command: str = ""
     multi: bool = False
     name = "proc"
+
+    def check(self) -> None:
+        """Raise Usage for options that do not go together, and for a command that has other names than its files."""
+        super().check()
+        if self.batch is None:
+            return
+        if self.multi:
+            raise Usage(f"{spell('batch')} cannot be used with {spell('multi')}", "a sample of a batch gives one")
+        if "sample." in self.command and "sample-" not in self.command:
+            message = f"with {spell('batch')} the files are called sample-000000.jpg, sample-000001.jpg, not sample.jpg"
+            raise Usage(message, "sample-*.jpg are those of all samples")
 
     @property
     def code(self) -> str:
@@ -136,11 +151,18 @@ class RunCommand(SampleWork):
         launches = direct(self.command, environment) or bash, bash
         in_memory = not (self.keep_dir or run.tmpdir or os.environ.get("TMPDIR"))
         directories = WorkDirectories(tmpdir, self.keep_dir, in_memory)
-        # batches of quick commands change little in how many samples are under way
-        most = max(MIN_PENDING, 2 * BATCH * self.way["parallel"])
+        way, parallel = self.way, self.way["parallel"]
+        if self.batch is None:  # batches of quick commands change little in how many samples are under way
+            way |= {"batch": QUICK, "most": max(MIN_PENDING, 2 * QUICK * parallel)}
+        else:
+            most = 2 * (parallel + 1)
+            way |= {"batch": self.batch, "batch_bytes": BATCH_BYTES, "exact": True}
+            way |= {"most": most * self.batch, "held": most * BATCH_BYTES}
+            for name in (b"TARKIT_KEY", b"TARKIT_INDEX", b"TARKIT_SHARD"):
+                environment.pop(name, None)
         try:
             start = lambda: CommandWorker(self, directories, environment, launches)  # noqa: E731
-            with Pool(start, **self.way, batch=BATCH, most=most) as pool:
+            with Pool(start, **way) as pool:
                 yield pool
         finally:
             directories.close()
@@ -172,56 +194,72 @@ class CommandWorker(JobWorker):
         self.builder = SampleBuilder(step.mtime)
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
-        outcomes = []
-        for job in jobs:
+        outcomes: list[Outcome] = []
+        for some in [jobs] if self.step.batch is not None else [[job] for job in jobs]:
             try:
-                outcomes.append(self._run(job))
-            except WorkFailed as error:  # of this job alone: the others are not run again
-                outcomes.append(Outcome(failure=error.failure))
+                outcomes += self._run(some)
+            except WorkFailed as error:
+                if len(some) > 1:  # the pool runs halves of the batch
+                    raise
+                outcomes.append(Outcome(failure=error.failure))  # of this job alone: the others are not run again
         return outcomes
 
-    def _run(self, job: Job) -> Outcome:
+    def _run(self, jobs: Sequence[Job]) -> list[Outcome]:
+        """Run the command over the files of one sample, or of a batch, which fails as a whole."""
         started = time.monotonic()
-        names = FileNames(job.inputs())
-        place = self.directories.choose(job.sample.size)
-        directory = place.subdirectory(b"%09d" % job.index)
+        batch = self.step.batch is not None
+        names = [FileNames(job.inputs(), _IN_BATCH % at if batch else STEM) for at, job in enumerate(jobs)]
+        place = self.directories.choose(max(job.sample.size for job in jobs))
+        directory = place.subdirectory(b"%09d" % jobs[0].index)
         try:
-            write_fields(job, directory, names)
+            for job, its_names in zip(jobs, names, strict=True):
+                write_fields(job, directory, its_names)
             with _Output(self.directories.disk.path) as output:
-                status, late = self._command(job, directory.path, output, place.check if place.in_memory else None)
-            seconds = time.monotonic() - started
+                status, late = self._command(jobs, directory.path, output, place.check if place.in_memory else None)
+            seconds = (time.monotonic() - started) / len(jobs)
             if late:
                 failure = Failure(f"took longer than {self.step.timeout:g} s and was ended", status)
             elif status != 0:
                 failure = Failure(status_words(status), status)
             else:
                 try:
-                    samples = collect_samples(job, directory, names, self.builder, self.step.multi)
-                    return Outcome(samples, None, output.log(), seconds)
+                    if batch:
+                        made = collect_batch(jobs, directory, names, self.builder)
+                    else:
+                        made = [collect_samples(jobs[0], directory, names[0], self.builder, self.step.multi)]
+                    logs = [output.log(), *([()] * (len(jobs) - 1))]  # that of a batch comes before its first sample
+                    return [Outcome(of_job, None, log, seconds) for of_job, log in zip(made, logs, strict=True)]
                 except WorkFailed as error:
                     failure = error.failure._replace(status=status)
-            return Outcome((), failure._replace(tail=output.tail), output.log(), seconds)
+            if len(jobs) > 1:
+                raise WorkFailed(failure)
+            return [Outcome((), failure._replace(tail=output.tail), output.log(), seconds)]
         finally:
             del directory  # it is removed now, unless a sample refers to it
 
-    def _command(
-        self, job: Job, directory: bytes, output: _Output, watch: Callable[[], None] | None
-    ) -> tuple[int, bool]:
-        """Run the command; return its status, and whether it took too long. `watch` is called meanwhile."""
+    def _environment(self, job: Job) -> dict[bytes, bytes]:
+        """Return what the command of one sample is told of it."""
         if len(job.key) > _LONGEST_KEY:
             raise WorkFailed(
                 f"has a key of {plural(len(job.key), 'byte')}, which is too long for a command's environment"
             )
-        environment = {
-            **self.environment,
+        return {
             b"TARKIT_KEY": job.key.replace(b"\0", b"%00"),
             b"TARKIT_INDEX": b"%d" % job.index,
             b"TARKIT_SHARD": os.fsencode(job.shard),
-            b"PWD": directory,
         }
+
+    def _command(
+        self, jobs: Sequence[Job], directory: bytes, output: _Output, watch: Callable[[], None] | None
+    ) -> tuple[int, bool]:
+        """Run the command; return its status, and whether it took too long. `watch` is called meanwhile."""
+        environment = {**self.environment, b"PWD": directory}
+        if self.step.batch is None:
+            environment |= self._environment(jobs[0])
         program = self.start(lambda: self._begin(directory, output, environment))
+        seconds = None if self.step.timeout is None else self.step.timeout * len(jobs)
         try:
-            late = not output.read_until_end(program, self.step.timeout, watch)
+            late = not output.read_until_end(program, seconds, watch)
             if late:
                 program.terminate()
                 if not output.read_until_end(program, PATIENCE):

@@ -82,6 +82,16 @@ def parse_work_options(method: str, options: WorkOptions, storage: StoreOptions 
     return arguments
 
 
+BATCH: Any = row(
+    "Command",
+    "--batch",
+    at_least=1,
+    metavar="N",
+    help="N samples together: files of -c, a list of --map.",
+    more="-c runs once over the files sample-000000.jpg, sample-000001.jpg and so on; --map passes a list.",
+)
+
+
 class SampleWork(Options, Step):
     """A step that processes each sample; the base class of those that say by what. Arguments are as in `WorkOptions`.
 

@@ -1,4 +1,4 @@
-"""A temporary directory for each sample, and its fields as files in it."""
+"""A temporary directory for each sample or batch of samples, and their fields as files in it."""
 
 from __future__ import annotations
 
@@ -145,9 +145,9 @@ class WorkDirectories:
         except OSError:
             pass  # the system has none
 
-    def choose(self, size: int) -> WorkDirectory:
-        """Return where the directory of a sample of `size` bytes is made."""
-        if self._memory is None or size > LARGEST_IN_MEMORY:
+    def choose(self, largest: int) -> WorkDirectory:
+        """Return where the directory of samples is made, the largest of which has so many bytes."""
+        if self._memory is None or largest > LARGEST_IN_MEMORY:
             return self.disk
         free, whole, files = free_space(self._memory.path)
         return self._memory if free >= max(ROOM, whole // 2) and files >= FILES else self.disk
@@ -218,24 +218,31 @@ def _emptied(directory: bytes, again: bool = True) -> list[bytes]:
         return _emptied(directory, again=False)
 
 
-# ---- A sample as files, `sample.FIELD`, and files as samples
+# ---- A sample as files, `sample.FIELD`, in a batch `sample-000007.FIELD`, and files as samples
 # The file of a field whose name is not valid for a file gets another name, which is mapped back.
 
 SMALL = 1 << 16  # bytes of a file that is read into memory
 HELD = 1 << 20  # bytes of all such files of one sample
+TOGETHER = 8  # samples of a batch that may have so many bytes in memory together
 LONGEST = 255  # bytes of a file's name
 KEY = b"__key__"  # suffix of the file with the key
 _KEY_LIMIT = 1 << 16
 _TAIL = 40  # bytes at the end of a name that are kept when it is cut: the suffixes that programs look at
 
-START = b"sample."
+STEM = b"sample"
 
 
 class FileNames:
-    """The names of the files of fields: `sample.FIELD`, or another name where that is not valid."""
+    """The names of the files of fields: `sample.FIELD`, or another name where that is not valid.
 
-    def __init__(self, inputs: Sequence[InputField]) -> None:
-        room = LONGEST - len(START)
+    Attributes:
+        stem: what all of them begin with, before the first dot: `sample`, or `sample-NUMBER` in a batch.
+    """
+
+    def __init__(self, inputs: Sequence[InputField], stem: bytes = STEM) -> None:
+        self.stem = stem
+        start = stem + b"."
+        room = LONGEST - len(start)
         self.file: dict[bytes, bytes] = {}
         self.field: dict[bytes, bytes] = {}  # of files that do not have its name
         strange = []
@@ -243,16 +250,16 @@ class FileNames:
             if field == KEY or len(field) > room or b"\0" in field or b"/" in field:
                 strange.append(field)
             else:
-                self.file[field] = START + field
+                self.file[field] = start + field
         taken = set(self.file.values())
         for field in strange:
-            name = START + _cleaned(field, room, taken)
+            name = start + _cleaned(field, room, taken, start)
             taken.add(name)
             self.file[field] = name
-            self.field[name[len(START) :]] = field
+            self.field[name[len(start) :]] = field
 
 
-def _cleaned(field: bytes, room: int, taken: set[bytes]) -> bytes:
+def _cleaned(field: bytes, room: int, taken: set[bytes], start: bytes) -> bytes:
     name = field.replace(b"%", b"%25").replace(b"/", b"%2F").replace(b"\0", b"%00")
     if name == KEY:
         name = b"%5F" + KEY[1:]
@@ -264,16 +271,16 @@ def _cleaned(field: bytes, room: int, taken: set[bytes]) -> bytes:
         cut = name + mark
         if len(cut) > room:
             cut = name[: room - len(mark) - len(end)] + mark + end
-        if START + cut not in taken:
+        if start + cut not in taken:
             return cut
         number += 1
         mark = b"~%d" % number
 
 
 def write_fields(job: Job, directory: SampleDirectory, names: FileNames) -> None:
-    """Write the fields of a sample to files, and its key to `sample.__key__`."""
+    """Write the fields of a sample to files, and its key to `STEM.__key__`."""
     root = directory.path + b"/"
-    _write(root + START + KEY, job.key)
+    _write(root + names.stem + b"." + KEY, job.key)
     for field in job.inputs():
         _write(root + names.file[field.field], field if field.data is None else field.data)
 
@@ -300,37 +307,86 @@ def collect_samples(
     Raises:
         WorkFailed: a file is not a regular file, or a key is invalid.
     """
-    stems: dict[bytes, list[bytes]] = {}
-    try:
-        listed = os.listdir(directory.path)
-    except OSError as error:
-        raise WorkFailed(f"left a directory that cannot be read: {error.strerror}") from None
-    for name in listed:
-        stem, dot, _ = name.partition(b".")
-        if dot and (stem.startswith(b"sample-") if multi else stem == b"sample"):
-            stems.setdefault(stem, []).append(name)
-    room = HELD if builder.mtime is not None else -1  # for files in memory, which have no time
+    stems, _ = _listed(directory)
+    wanted = [stem for stem in stems if (stem.startswith(STEM + b"-") if multi else stem == STEM)]
+    room = _room(HELD, builder)
     samples: list[TarSample] = []
     keys = set()
-    for stem in sorted(stems, key=lambda stem: natural_key(os.fsdecode(stem))):
-        key = job.key + b"/" + stem.removeprefix(b"sample-") if multi else job.key
-        fields: list[tuple[bytes, Content]] = []
-        for name in sorted(stems[stem]):
-            path, field = directory.path + b"/" + name, name[len(stem) + 1 :]
-            if field == KEY:
-                key = _key(path, job.key)
-                continue
-            content = _content(path, directory, min(SMALL, room))
-            room -= len(content) if isinstance(content, bytes) else 0
-            fields.append((names.field.get(field, field), content))
+    for stem in sorted(wanted, key=lambda stem: natural_key(os.fsdecode(stem))):
+        key, fields, room = _read(job, directory, names, stem, stems[stem], room)
         if not fields:
             continue
+        if key is None:
+            key = job.key + b"/" + stem.removeprefix(STEM + b"-") if multi else job.key
         if key in keys:
             raise WorkFailed(f"gave two samples of the key {show(key)}")
         keys.add(key)
         check_key(key)
         samples.append(builder(job, key, fields, first=not samples))
     return samples
+
+
+def collect_batch(
+    jobs: Sequence[Job], directory: SampleDirectory, names: Sequence[FileNames], builder: SampleBuilder
+) -> list[list[TarSample]]:
+    """Return for each job the sample made of the files that a command left for it, or none.
+
+    Raises:
+        WorkFailed: a file belongs to no sample, or as for `collect_samples`.
+    """
+    stems, others = _listed(directory)
+    strange = stems.keys() - {each.stem for each in names}
+    if others := sorted([*others, *(name for stem in strange for name in stems[stem])]):
+        words = f"left {show(others[0])}, which belongs to no sample of the batch"
+        raise WorkFailed(f"{words}: call it {os.fsdecode(names[0].stem)}.FIELD and so on, or remove it")
+    room = _room(min(len(jobs), TOGETHER) * HELD, builder)
+    samples: list[list[TarSample]] = []
+    for job, each in zip(jobs, names, strict=True):
+        key, fields, room = _read(job, directory, each, each.stem, stems.get(each.stem, ()), room)
+        key = job.key if key is None else key
+        if fields:
+            check_key(key)
+        samples.append([builder(job, key, fields)] if fields else [])
+    return samples
+
+
+def _listed(directory: SampleDirectory) -> tuple[dict[bytes, list[bytes]], list[bytes]]:
+    """Return the names of the files with a dot, by what is before the first one, and those of the others."""
+    stems: dict[bytes, list[bytes]] = {}
+    others = []
+    try:
+        listed = os.listdir(directory.path)
+    except OSError as error:
+        raise WorkFailed(f"left a directory that cannot be read: {error.strerror}") from None
+    for name in listed:
+        stem, dot, _ = name.partition(b".")
+        if dot:
+            stems.setdefault(stem, []).append(name)
+        else:
+            others.append(name)
+    return stems, others
+
+
+def _room(most: int, builder: SampleBuilder) -> int:
+    """Return the bytes of files that are read into memory: none where the time of a file is needed."""
+    return most if builder.mtime is not None else -1
+
+
+def _read(
+    job: Job, directory: SampleDirectory, names: FileNames, stem: bytes, files: Sequence[bytes], room: int
+) -> tuple[bytes | None, list[tuple[bytes, Content]], int]:
+    """Return the key that the files of a sample have, or None, the fields, and the bytes that memory has room for."""
+    key: bytes | None = None
+    fields: list[tuple[bytes, Content]] = []
+    for name in sorted(files):
+        path, field = directory.path + b"/" + name, name[len(stem) + 1 :]
+        if field == KEY:
+            key = _key(path, job.key)
+            continue
+        content = _content(path, directory, min(SMALL, room))
+        room -= len(content) if isinstance(content, bytes) else 0
+        fields.append((names.field.get(field, field), content))
+    return key, fields, room
 
 
 def _content(path: bytes, owner: object, room: int) -> Content:

@@ -83,6 +83,8 @@ data.keys([1, 2]) -> TypeError: keys=[1, 2]: a str or a list of str
 data.sample('x', 1) -> TypeError: share='x': a number is needed, not str
 data.proc('true', add_log='a/b') -> Usage: add_log 'a/b': expected the name
 data.proc('true', add_log='log', multi=True) -> Usage: add_log 'log': not with multi
+data.proc('true', add_log='log', batch=2) -> Usage: add_log 'log': not with multi or batch
+data.proc('true', multi=True, batch=2) -> Usage: batch cannot be used with multi
 data.sample(2.0, 1) -> Usage: share=2.0: it is a whole number of samples, or a share from 0.0 to 1.0
 data.sample(-1, 1) -> Usage: share=-1: it is at least 0
 data.balance('cls', 0, seed=1) -> Usage: per_class=0: it is at least 1

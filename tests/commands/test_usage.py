@@ -384,7 +384,12 @@ proc in.tar -o out.tar -> nothing to run
     | give one of -c COMMAND, -m COMMAND, --map MODULE:FUNCTION and --worker COMMAND
 proc in.tar -o out.tar -c : -m : -> -c and -m exclude each other
     | give one of -c COMMAND, -m COMMAND, --map MODULE:FUNCTION and --worker COMMAND
-proc in.tar -o out.tar -c : --batch 2 -> --batch cannot be used with -c
+proc in.tar -o out.tar -m : --batch 2 -> --batch cannot be used with -m
+proc in.tar -o out.tar --worker : --batch 2 -> --batch cannot be used with --worker
+proc in.tar -o out.tar -c : --batch 0 -> proc: --batch 0: it is at least 1 | see tarkit proc --help
+proc in.tar -o out.tar -c wc\ sample.txt --batch 2 ->
+    with --batch the files are called sample-000000.jpg, sample-000001.jpg, not sample.jpg
+    | sample-*.jpg are those of all samples
 proc in.tar -o out.tar --map a:b --keep-dir -> --keep-dir cannot be used with --map
 proc in.tar -o out.tar -c : --max-errors x -> --max-errors 'x': expected a number of samples, or a share such as 1%
 proc in.tar -o out.tar -c : --max-errors 101% ->
