@@ -27,14 +27,14 @@ from tarkit.samples.fields import Fields
 from tarkit.streams.location import Location
 
 EXAMPLES = (
-    "tarkit proc -c 'sed -i s/a/b/ sample-*.txt' --batch 99 a.tar -o b.tar",
+    "tarkit proc -p 2 -c 'gm mogrify -resize 256 sample.jpg' a.tar -o b.tar",
     "tarkit proc --map f.py:keep --retries 2 --rejects bad.tar a.tar -o b.tar",
     "tarkit proc --worker 'python3 filter.py' a.tar -o b.tar",
 )
 COST = (
     "One pass. A command costs the start of a shell and a directory for each sample, or --batch: in /dev/shm while "
-    "samples are small, unless --tmpdir or $TMPDIR is given. --map and --worker start once. Memory grows with -p.\f With "
-    "--batch it grows by 16 MiB of samples, and as much of results, for each of -p. A sample of up "
+    "samples are small, unless --tmpdir or $TMPDIR is given. --map and --worker start once. Memory grows with -p.\f "
+    "With --batch it grows by 16 MiB of samples, and as much of results, for each of -p. A sample of up "
     "to 1 MiB is in /dev/shm while half of that is free, at least 2 GiB; a command that leaves less than 1 GiB free "
     "there, with any of its files, is ended, and with it the run. Some samples for each "
     "of -p are processed at a time, those of a stream in memory, or in temporary space from 1 MiB on; files over "
