@@ -20,7 +20,7 @@ from tarkit.loading.identity import OpenedMarks, apart, mark_of, parse_marks, pr
 from tarkit.loading.order import Unit, buffer_random, cut, drawn, even, left_of, positions_of, shuffled
 from tarkit.loading.records import as_record, as_tuple, check_left_out, collate_lists
 from tarkit.loading.settings import LoaderSettings
-from tarkit.loading.state import Progress, restore_random, store_random
+from tarkit.loading.state import Plan, Progress, restore_random, store_random
 from tarkit.loading.transform import Again, Transform
 from tarkit.pipeline.chain import Archives
 from tarkit.pipeline.run import Run
@@ -267,13 +267,18 @@ class Shards:
             data = data.with_origin(replace(cast(Archives, data.origin), locations=(location._replace(rows=rows),)))
         return Cursor(data, unit, run, position, keep, partial(note_mark, marks, shard, location))
 
+    def left(self, epoch: int, plan: Plan | None) -> list[int]:
+        """Return the numbers in the index of all samples that a plan leaves of an epoch, in random order."""
+        assert self._index is not None
+        order = shuffled(len(self._index), self.settings.seed, epoch)
+        for given in plan or ():
+            order = left_of(order, given, self.settings.equal)
+        return order
+
     def rows(self, place: WorkerPlace, progress: Progress) -> Sequence[int]:
         """Return the numbers of the samples of a worker in the index of all, in the random order of an epoch."""
-        assert self._index is not None
         equal = self.settings.equal
-        order = shuffled(len(self._index), self.settings.seed, progress.epoch)
-        for given in progress.plan or ():
-            order = left_of(order, given, equal)
+        order = self.left(progress.epoch, progress.plan)
         order = even(order, place.parts, equal)
         return [order[at] for at in positions_of(len(order), place, progress.block, equal is not None)]
 
@@ -338,6 +343,16 @@ class EpochReader:
             passed=self._passed if self._settings.comes_again else 0,
             marks=self._marks.text,
         )
+
+    @property
+    def planned(self) -> bool:
+        """Whether the worker reads a part of what other workers have left of the epoch."""
+        return self._start.plan is not None
+
+    @property
+    def later(self) -> tuple[Plan, ...]:
+        """What is left of later epochs, as `Progress` has it."""
+        return self._start.later
 
     @property
     def read(self) -> int:

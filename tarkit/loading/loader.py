@@ -13,10 +13,10 @@ from tarkit.loading.ahead import loader_threads
 from tarkit.loading.division import WorkerPlace, find_place, find_process_group
 from tarkit.loading.epoch import EpochReader, Shards
 from tarkit.loading.identity import ShardFiles, find_changed
-from tarkit.loading.mixed import MixedReader, MixedShards
+from tarkit.loading.mixed import MixedReader, MixedShards, next_epoch
 from tarkit.loading.settings import LoaderOptions, LoaderSettings
 from tarkit.loading.state import Progress
-from tarkit.loading.union import Positions, check_whole, continue_here, find_states
+from tarkit.loading.union import Positions, check_whole, continue_here, continue_mix, find_states
 from tarkit.mixing.mix import Mixture
 from tarkit.samples.fields import field_names
 
@@ -163,8 +163,7 @@ class Loader(Iterable[Any]):
         elif isinstance(shards, Shards):
             self._loaded = continue_here(positions, place, shards)
         else:
-            words = f"the position in a mix continues on {next(iter(positions)).describe()}"
-            raise Usage(words, "an epoch can begin on any number of workers: set_epoch")
+            self._loaded = continue_mix(positions, place, shards)
         self._loaded_for, self._positions = place, None
 
     def set_epoch(self, epoch: int) -> None:
@@ -206,8 +205,7 @@ class Loader(Iterable[Any]):
                     return
                 if remaining is None and not progress.given and progress.plan is None:
                     raise TarkitError("no samples: an iteration without end has nothing to give")
-                begin = Progress(progress.epoch + 1, remaining, progress.following, later=progress.later)
-                following = self._shards.reader(place, begin.resolved())
+                following = self._shards.reader(place, next_epoch(progress, remaining))
                 if self._reader is reader:  # no other iteration has begun since
                     self._reader = following
                 reader = following
@@ -277,7 +275,8 @@ class Loader(Iterable[Any]):
         another number, what is left of the epoch is divided. With `shuffle="full"` these are samples: batches of all
         nodes together have the same samples as before, if they have the same size. Of views these are rows. Otherwise
         these are shards that no worker has opened, the rest of each open one, and single samples of shuffle buffers.
-        Each remaining sample comes once. The next epoch is that of the new number of workers.
+        Each remaining sample comes once. Of a mix that is what is left of each source. The next epoch is that of the
+        new number of workers.
 
         A position is one in the same shards, perhaps moved to another directory together, of the same samples: `where`
         and other steps that leave samples out must be the same, and functions of `map` have the same names. Fields,
@@ -290,7 +289,7 @@ class Loader(Iterable[Any]):
         Raises:
             Usage: the position is one in other shards or samples, or of another seed, order, node or worker; positions
                 of a list are missing, or cannot be divided: those with resample, length or equal (but for "drop" where
-                samples are divided), of mixes, and with `shuffle="full"` behind `map`.
+                samples are divided), and with `shuffle="full"` behind `map`.
         """
         states = list(find_states(state))
         if states and states[0] is not state:

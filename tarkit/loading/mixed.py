@@ -17,19 +17,19 @@ from tarkit.errors import TarkitError, Usage
 from tarkit.loading.ahead import LoaderThreads
 from tarkit.loading.division import WorkerPlace
 from tarkit.loading.epoch import BARREN, Shards, refuse_idle
+from tarkit.loading.order import PASSES
 from tarkit.loading.records import collate_lists
 from tarkit.loading.settings import LoaderSettings
-from tarkit.loading.state import Progress
+from tarkit.loading.state import Plan, Progress
 from tarkit.mixing.mix import MixOptions, MixSource, Mixture
 from tarkit.mixing.mixer import Until
 from tarkit.mixing.spec import SourceSpec
 from tarkit.pipeline.steps import Change
 from tarkit.samples.fields import Fields
 
-PASSES = 1 << 20  # epochs between two passes over a source in one epoch of the mix, so that orders differ
 SEEDS = 1_000_003  # between the seeds of two sources
 _END = object()
-_ABSENT = -1  # in place of a number of passes: the worker has no sample of the source
+ABSENT = -1  # in place of a number of passes: the worker has no sample of the source
 _NEAR = 1e-9  # shares are not exact: what is this close to a whole number is taken for it
 
 
@@ -85,7 +85,7 @@ class MixDraw:
     @property
     def _live(self) -> list[float]:
         return [
-            0 if count == _ABSENT or (count and not self._again) else weight
+            0 if count == ABSENT or (count and not self._again) else weight
             for weight, count in zip(self._weights, self.passes, strict=True)
         ]
 
@@ -107,7 +107,7 @@ class MixDraw:
 
     def leave_out(self, source: int) -> bool:
         """Draw from the other sources alone, of which each worker may have none; return whether the mix ends."""
-        self.passes[source] = _ABSENT
+        self.passes[source] = ABSENT
         self._schedule = Schedule(self._live)
         return self.over
 
@@ -115,7 +115,7 @@ class MixDraw:
     def over(self) -> bool:
         """Whether the mix has ended."""
         pairs = zip(self.passes, self._weights, strict=True)
-        ended = [count > 0 for count, weight in pairs if weight and count != _ABSENT]
+        ended = [count > 0 for count, weight in pairs if weight and count != ABSENT]
         if self.endless:
             return not ended
         return any(ended) if ended and self._options.end == "first" else all(ended)
@@ -205,9 +205,17 @@ class MixedShards:
             for weight, source in zip(self._weights, self.sources, strict=True)
         ]
 
+    @property
+    def begins_again(self) -> bool:
+        """Whether the end of one source does not end the mix, and it begins again."""
+        return self._options.repeat and self._options.end != "first"
+
     def draw(self, place: WorkerPlace, progress: Progress) -> MixDraw:
         """Return the draws of a worker from a position on."""
         weights = self.weights(progress.epoch, place)
+        for number, source in enumerate(progress.sources):
+            if source.plan is not None:  # which says what the worker has
+                weights[number] = self._weights[number]
         endless = self.settings.length is not None or self.settings.equal is not None
         return MixDraw(weights, self._options, endless, progress.drawn, progress.passes)
 
@@ -217,16 +225,25 @@ class MixedShards:
         if settings.length is not None:
             return settings.length
         if settings.equal is None:
-            return None if options.total is None else _part(options.total, place)
+            return self.part_of_total(place)
         sizes = []
         for part in place.all():
             counts = tuple(source.part_size(epoch, part) for source in self.sources)
             weights = tuple(self.weights(epoch, part))
-            total = None if options.total is None else _part(options.total, part)
+            total = self.part_of_total(part)
             sizes.append(draws_of(weights, options.end, options.repeat, counts, total) if any(counts) else 0)
         if not settings.allow_idle:
             refuse_idle(sizes, place, epoch)
         return min(sizes) if settings.equal == "drop" else max(sizes)
+
+    def part_of_total(self, place: WorkerPlace) -> int | None:
+        """Return the part of a worker of the `total` of the mix; None without one."""
+        return None if self._options.total is None else _part(self._options.total, place)
+
+    def is_over(self, place: WorkerPlace, progress: Progress) -> bool:
+        """Return whether the epoch of a worker has ended at a position."""
+        total = self.part_of_total(place)
+        return self.draw(place, progress).over or (total is not None and progress.given >= total)
 
     def length(self, epoch: int, place: WorkerPlace) -> int | None:
         """Return the number of samples of a worker in an epoch; None if it is not known."""
@@ -258,6 +275,20 @@ def _apart(data: Dataset, mixture: Mixture, source: MixSource) -> Dataset:
     return data.with_steps(source.data.origin, (*source.data.steps, *changes, *data.steps)).apart()
 
 
+def first_pass(epoch: int, number: int, later: tuple[Plan, ...] = ()) -> Progress:
+    """Return the position at the start of a pass over a source in an epoch of the mix; `later` is that of Progress."""
+    epoch += PASSES * number
+    return Progress(epoch, 1, epoch + 1, later=later).resolved()
+
+
+def next_epoch(progress: Progress, remaining: int | None) -> Progress:
+    """Return the position at the start of the epoch behind a position at the end of one."""
+    begin = Progress(progress.epoch + 1, remaining, progress.following, later=progress.later).resolved()
+    if any(source.later for source in progress.sources):
+        return begin._replace(sources=tuple(first_pass(begin.epoch, 0, source.later) for source in progress.sources))
+    return begin
+
+
 class MixedReader:
     """The samples of one epoch of a worker of a mix, from a position on, as `EpochReader` has those of archives."""
 
@@ -269,7 +300,7 @@ class MixedReader:
         self._size = shards.size(progress.epoch, place)
         self._draw = shards.draw(place, progress)
         self._holds = shards.settings.batch is not None
-        positions = progress.sources or [self._first(0)] * len(shards.sources)
+        positions = progress.sources or [first_pass(progress.epoch, 0)] * len(shards.sources)
         self._readers = [
             source.reader(place, position, self._holds)
             for source, position in zip(shards.sources, positions, strict=True)
@@ -277,11 +308,6 @@ class MixedReader:
         self._given = progress.given
         self._drawn = self._draw.drawn.copy()  # as of the latest sample or batch that was given
         self._before: Progress | None = progress  # the position of it, where a pass has begun since
-
-    def _first(self, number: int) -> Progress:
-        """Return the position at the start of a pass over a source."""
-        epoch = self._start.epoch + PASSES * number
-        return Progress(epoch, 1, epoch + 1)
 
     def progress(self) -> Progress:
         """Return the position behind the latest sample or batch that was given."""
@@ -337,7 +363,11 @@ class MixedReader:
             if self._before is None:
                 self._before = self._now()  # what follows changes passes and readers
             barren = not self._readers[source].read
-            if barren and not draw.passes[source]:
+            if barren and self._readers[source].planned and not self._goes_on(source):
+                if draw.leave_out(source):  # others have what is left of it
+                    return
+                continue
+            if barren and not draw.passes[source] and not self._readers[source].planned:
                 self._leave_out(source)
                 continue
             vain[source] = vain[source] + 1 if barren else 0
@@ -345,9 +375,13 @@ class MixedReader:
                 raise self._nothing(source)
             if draw.end(source):
                 return
-            again = self._first(draw.passes[source])
-            self._readers[source] = reader = shards.sources[source].reader(self._place, again, self._holds)
+            begin = first_pass(self._start.epoch, draw.passes[source], self._readers[source].later)
+            self._readers[source] = reader = shards.sources[source].reader(self._place, begin, self._holds)
             streams[source] = reader.items(parts[source])
+
+    def _goes_on(self, source: int) -> bool:
+        """Return whether a source of which a plan has nothing for this worker has another pass."""
+        return self._shards.begins_again and self._shards.sources[source].has_part(self._place)
 
     def _leave_out(self, source: int) -> None:
         """Leave out a source of which this worker has no sample. Raises TarkitError if no worker has one."""

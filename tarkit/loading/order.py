@@ -13,6 +13,15 @@ Unit = tuple[int, int, int]
 """What a worker reads of a shard: its number, the first sample, and the one behind the last, -1 for all."""
 
 
+PASSES = 1 << 20
+"""Epochs between two passes over a source in one epoch of a mix, so that orders differ."""
+
+
+def time_of(epoch: int) -> tuple[int, int]:
+    """Return the epoch and the pass over a source that the number of an epoch means, which are in order of time."""
+    return epoch % PASSES, epoch // PASSES
+
+
 def shuffled(count: int, seed: int, epoch: int) -> list[int]:
     """Return the numbers below `count` in a random order, the same on all nodes.
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 from tarkit.errors import Usage
 from tarkit.loading.division import WorkerPlace
 from tarkit.loading.identity import parse_marks
-from tarkit.loading.order import Unit
+from tarkit.loading.order import Unit, time_of
 from tarkit.sizes import plural
 
 VERSION = 6
@@ -72,7 +72,7 @@ class Progress(NamedTuple):
 
     def resolved(self) -> Self:
         """Return the position at the start of an epoch with what there is of it in `later`."""
-        later = tuple(entry for entry in self.later if entry[0] > self.epoch)
+        later = tuple(entry for entry in self.later if time_of(entry[0]) > time_of(self.epoch))
         for epoch, plan, taken, given in self.later:
             if epoch == self.epoch:
                 return self._replace(plan=plan, taken=taken, given=given, later=later)

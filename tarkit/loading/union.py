@@ -15,7 +15,8 @@ from tarkit.errors import Usage
 from tarkit.loading.division import WorkerPlace
 from tarkit.loading.epoch import Shards
 from tarkit.loading.identity import marks_as_text
-from tarkit.loading.order import Unit
+from tarkit.loading.mixed import ABSENT, MixedShards, first_pass
+from tarkit.loading.order import PASSES, Unit, time_of
 from tarkit.loading.state import Plan, Progress
 from tarkit.sizes import plural
 
@@ -63,23 +64,115 @@ def continue_here(positions: Positions, place: WorkerPlace, shards: Shards) -> P
     Raises:
         Usage: what is left cannot be divided.
     """
-    settings = shards.settings
-    for name, value in (("resample", settings.resample), ("length", settings.length is not None)):
-        if value:
-            raise Usage(f"{name} gives each worker samples of its own: {_same(positions)}")
-    if settings.equal == "repeat" or (settings.equal and not shards.by_sample):
-        raise Usage(f"equal={settings.equal!r} counts the samples of each worker in an epoch: {_same(positions)}")
-    if settings.full and shards.data.opaque:
-        raise Usage(f"behind map samples have no numbers: {_same(positions)}", "transform of the loader has numbers")
-    if any(each.skip for each in positions.values()):
-        raise Usage(f"a worker stopped within the values that transform gives of one sample: {_same(positions)}")
-    first = min(each.epoch for each in positions.values())
-    last = max(epoch for each in positions.values() for epoch in (each.epoch, *(entry[0] for entry in each.later)))
+    check_divisible(positions, shards)
+    first, last = _epochs(positions)
     of_first = next(each for each in positions.values() if each.epoch == first)
     later = tuple(_left(positions, epoch, place, shards) for epoch in range(first, last + 1))
     marks = dict(chain.from_iterable(shards.marks_in(each).items() for each in positions.values()))
     progress = Progress(first, of_first.epochs, of_first.following, later=later, marks=marks_as_text(marks))
     return progress.resolved()
+
+
+def check_divisible(positions: Positions, shards: Shards | MixedShards) -> None:
+    """Raise Usage if what is left at positions cannot be divided among other workers."""
+    settings = shards.settings
+    for name, value in (("resample", settings.resample), ("length", settings.length is not None)):
+        if value:
+            raise Usage(f"{name} gives each worker samples of its own: {_same(positions)}")
+    divisible = isinstance(shards, Shards) and shards.by_sample and settings.equal == "drop"
+    if settings.equal is not None and not divisible:
+        raise Usage(f"equal={settings.equal!r} counts the samples of each worker in an epoch: {_same(positions)}")
+    for each in shards.sources if isinstance(shards, MixedShards) else [shards]:
+        if settings.full and each.data.opaque:
+            raise Usage(
+                f"behind map samples have no numbers: {_same(positions)}", "transform of the loader has numbers"
+            )
+    if any(each.skip for one in positions.values() for each in (one, *one.sources)):
+        raise Usage(f"a worker stopped within the values that transform gives of one sample: {_same(positions)}")
+
+
+def _epochs(positions: Positions) -> tuple[int, int]:
+    """Return the first epoch that is not over, and the last that a worker has begun."""
+    begun = [epoch for each in positions.values() for epoch in (each.epoch, *(entry[0] for entry in each.later))]
+    return min(each.epoch for each in positions.values()), max(begun)
+
+
+def continue_mix(positions: Positions, place: WorkerPlace, mixed: MixedShards) -> Progress:
+    """Return the position in a mix at which a worker of another number of workers continues.
+
+    Each source has what is left of it, as a dataset of its own has, in passes as in epochs. A worker whose epoch is
+    over has left nothing, whatever it has not read of a source.
+
+    Raises:
+        Usage: what is left cannot be divided.
+    """
+    check_divisible(positions, mixed)
+    first, last = _epochs(positions)
+    of_first = next(each for each in positions.values() if each.epoch == first)
+    over = {here for here, each in positions.items() if mixed.is_over(here, each)}
+    sources = []
+    for number, source in enumerate(mixed.sources):
+        of_source = {here: _of_source(each, number, here in over) for here, each in positions.items()}
+        sources.append(_source_left(of_source, (first, last), place, source))
+    if all(here in over for here, each in positions.items() if each.epoch == first):
+        passes = tuple(1 for _ in sources)
+    else:
+        passes = tuple(time_of(source.epoch)[1] for source in sources)
+    later = tuple((epoch, (), (), _given_of_total(positions, epoch, place, mixed)) for epoch in range(first, last + 1))
+    progress = Progress(first, of_first.epochs, of_first.following, later=later).resolved()
+    return progress._replace(sources=tuple(sources), passes=passes)
+
+
+def _of_source(progress: Progress, number: int, over: bool) -> Progress:
+    """Return the position of a worker in a source of a mix; behind all passes of its epoch if it reads no more."""
+    source = progress.sources[number] if progress.sources else first_pass(progress.epoch, 0)
+    absent = bool(progress.passes) and progress.passes[number] == ABSENT
+    return source._replace(epoch=progress.epoch + PASSES * PASSES) if absent or over else source
+
+
+def _source_left(positions: Positions, epochs: tuple[int, int], place: WorkerPlace, source: Shards) -> Progress:
+    """Return the position of a worker in a source: the first pass of which something is left, or the one behind."""
+    begun = [epoch for each in positions.values() for epoch in (each.epoch, *(entry[0] for entry in each.later))]
+    passes: dict[int, list[int]] = {}
+    for epoch, number in map(time_of, begun):
+        if number < PASSES:
+            passes.setdefault(epoch, []).append(number)
+    first, last = epochs
+    found = passes.get(first, [0])
+    start = next(
+        (
+            number
+            for number in range(min(found), max(found) + 1)
+            if _is_left(positions, first + PASSES * number, source)
+        ),
+        max(found) + 1,
+    )
+    numbers = [first + PASSES * number for number in range(start, max(found) + 1)]
+    for epoch in range(first + 1, last + 1):
+        numbers += [epoch + PASSES * number for number in range(max(passes.get(epoch, [0])) + 1)]
+    later = tuple(_left(positions, number, place, source) for number in numbers)
+    marks = dict(chain.from_iterable(source.marks_in(each).items() for each in positions.values()))
+    return first_pass(first, start, later)._replace(marks=marks_as_text(marks))
+
+
+def _is_left(positions: Positions, epoch: int, shards: Shards) -> bool:
+    """Return whether anything is left of an epoch."""
+    if shards.settings.full:
+        return bool(shards.left(epoch, _rows_given(positions, epoch)))
+    return any(_left_in(positions, epoch, shards))
+
+
+def _given_of_total(positions: Positions, epoch: int, place: WorkerPlace, mixed: MixedShards) -> int:
+    """Return how many samples of a worker count as given in an epoch of a mix, so that the rest of `total` is left."""
+    left = 0
+    for here, progress in positions.items():
+        if progress.epoch > epoch or (progress.epoch == epoch and mixed.is_over(here, progress)):
+            continue
+        if progress.epoch < epoch:
+            progress = progress._replace(epoch=epoch, given=0, plan=None).resolved()
+        left += (mixed.part_of_total(here) or 0) - progress.given
+    total = mixed.part_of_total(place)
+    return 0 if total is None else total - len(place.divide(range(left)))
 
 
 def _left(positions: Positions, epoch: int, place: WorkerPlace, shards: Shards) -> Plan:
@@ -106,12 +199,13 @@ def _rows_given(positions: Positions, epoch: int) -> Plan:
     """Return the plan of an epoch of all samples: what each worker has given, after the plan that they had."""
     places = next(iter(positions)).all()
     begun = [each for each in positions.values() if each.epoch == epoch and each.block]
-    block = next((each.block for each in (*begun, *positions.values()) if each.epoch >= epoch and each.block), 1)
-    before = next((plan for each in positions.values() if each.epoch <= epoch and (plan := _plan(each, epoch)[0])), ())
+    every, time = positions.values(), time_of(epoch)
+    block = next((each.block for each in (*begun, *every) if time_of(each.epoch) >= time and each.block), 1)
+    before = next((plan for each in every if time_of(each.epoch) <= time and (plan := _plan(each, epoch)[0])), ())
     given, taken = [], []
     for progress in (positions[place] for place in places):
         here = progress.epoch == epoch
-        count = 0 if progress.epoch < epoch else -1
+        count = 0 if time_of(progress.epoch) < time else -1
         if here:
             count = progress.open[0][1] if progress.open else -1 if progress.opened else 0
         given.append(count)
@@ -125,7 +219,7 @@ def _left_in(positions: Positions, epoch: int, shards: Shards) -> tuple[list[Uni
     samples: list[tuple[int, int]] = []
     for place in next(iter(positions)).all():
         progress = positions[place]
-        if progress.epoch > epoch:
+        if time_of(progress.epoch) > time_of(epoch):
             continue
         plan, own = _plan(progress, epoch)
         rest = list(shards.order(epoch, place) if plan is None else plan)

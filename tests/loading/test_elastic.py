@@ -31,20 +31,43 @@ def write(random: Random) -> list[str]:
     return keys
 
 
-def draw(random: Random) -> dict[str, Any]:
-    """Return random options."""
+def draw(random: Random, kind: str) -> dict[str, Any]:
+    """Return random options for a kind of data."""
     options: dict[str, Any] = {
         "seed": random.randrange(99),
-        "epochs": random.choice([1, 1, 2, 3]),
-        "shuffle": random.choice([0, 4, 30, "full", "full", "full"]),
+        "epochs": random.choice([1, 1, 2, 3, None]),
+        "shuffle": random.choice([0, 4, 30, "full", "full"]),
         "batch": random.choice([None, 1, 3, 4]),
         "shuffle_shards": random.random() < 0.8,
         "allow_idle": True,
-        "where": random.choice([None, None, "cls % 3 != 1"]),
+        "where": random.choice([None, None, "cls % 3 != 1"]) if kind != "mix" else None,
+        "equal": random.choice([None, None, None, "drop", "repeat"]) if kind != "join" else None,
     }
     if options["shuffle"] == "full":
-        return {**options, "equal": random.choice([None, "drop"]) if options["where"] is None else None}
+        return {**options, "equal": options["equal"] if options["where"] is None else None}
     return {**options, "interleave": random.choice([1, 1, 3])}
+
+
+def data_of(random: Random, kind: str, every: list[str]) -> tuple[Any, dict[str, Any]]:
+    """Return archives, views, joins or a mix of the shards; and the options of the mix."""
+    if kind == "archives":
+        return "s-*.tar", {}
+    shards = sorted(map(str, Path().glob("s-*.tar")))
+    if kind == "join":
+        Path("t.csv").write_text("__key__,twice\n" + "".join(f"{key},{2 * int(key)}\n" for key in every))
+        return tarkit.open(shards).join("t.csv").set("score:twice"), {}
+    count = random.randint(1, min(3, len(shards)))
+    parts: list[Any] = [shards[part::count] for part in range(count)]
+    if kind == "views" or random.random() < 0.3:
+        pytest.importorskip("pyarrow")
+        for number, part in enumerate(parts):
+            tarkit.open(part).write(f"{number}.view.parquet")
+            parts[number] = f"{number}.view.parquet"
+    if kind == "views":
+        return parts, {}
+    ends: list[dict[str, Any]] = [{}, {"until": "all"}, {"until": "all", "repeat": True}, {"total": 40, "repeat": True}]
+    mix = random.choice([*ends, ends[1], {"total": 9}])
+    return tarkit.mix([(tarkit.open(part), random.choice([1, 2, 5])) for part in parts], **mix), mix
 
 
 def places(random: Random) -> list[Place]:
@@ -71,40 +94,93 @@ def keys(items: Any) -> list[str]:
     return found
 
 
+def read(loader: tarkit.Loader, count: int | None = None, last: int | None = None) -> list[tuple[int, str]]:
+    """Return the epochs and keys of the next samples or batches, of all, or of those up to an epoch."""
+    found: list[tuple[int, str]] = []
+    try:
+        for item in islice(loader, count):
+            epoch = loader.state_dict()["epoch"]
+            if last is not None and epoch > last:
+                break
+            found += [(epoch, key) for key in keys([item])]
+    except tarkit.TarkitError as error:
+        if "an iteration without end has nothing to give" not in str(error):  # as one that has no part
+            raise
+    return found
+
+
+def check(counts: Counter[str], expected: list[str], options: dict[str, Any], mix: dict[str, Any], loss: int) -> None:
+    """Check how often samples have come in one epoch; with equal="drop" up to `loss` of them do not."""
+    assert counts.keys() <= {*expected}
+    if ("until" in mix or "total" in mix) and (options["equal"] or "total" in mix):
+        total = sum(counts.values())
+        assert options["equal"] or (total == mix["total"] if mix.get("whole") else total <= mix["total"])
+        assert options["equal"] or mix.get("repeat") or max(counts.values(), default=0) <= 1
+    elif options["equal"] == "repeat" or mix.get("repeat"):
+        assert counts.keys() == {*expected}
+    elif options["equal"] == "drop" or mix.get("until") == "first":
+        assert max(counts.values(), default=0) <= 1
+        assert mix.get("until") or len(expected) - len(counts) <= loss
+    else:
+        assert counts == dict.fromkeys(expected, 1)
+
+
+def all_have_part(data: Any, options: dict[str, Any], chosen: list[Place]) -> bool:
+    """Return whether each of these workers has a part of each source of a mix."""
+    try:
+        for loader in loaders({**options, "allow_idle": False}, chosen[:1], None, data):
+            iter(loader)
+    except tarkit.Usage:
+        return False
+    return True
+
+
+def check_settings(seed: int) -> None:
+    """Stop the workers of a random loader at random places, each in an epoch of its own; then read to the end."""
+    random = Random(seed)
+    kind = random.choice(["archives", "archives", "views", "views", "join", "mix", "mix"])
+    every = write(random)
+    options = draw(random, kind)
+    data, mix = data_of(random, kind, every)
+    if kind == "mix":
+        mix = mix or {"until": "first"}
+    by_sample = options["shuffle"] == "full" or (kind == "views" and options["where"] is None)
+    moves = options["equal"] is None or (options["equal"] == "drop" and by_sample and kind != "mix")
+    expected = [key for key in every if options["where"] is None or int(key) % 3 != 1]
+    chosen, found, loss = places(random), list[tuple[int, str]](), 0
+    mix["whole"] = kind == "mix" and mix.get("repeat") and all_have_part(data, options, chosen)
+    states: list[Any] | None = None
+    for _ in range(random.randint(1, 3)):
+        stopped = []
+        loss += len(chosen) - 1 if by_sample else len(every)
+        for loader in loaders(options, chosen, states, data):
+            whole = len(every) * (options["epochs"] or 2) // len(chosen)
+            found += read(loader, random.choice([0, 1, random.randrange(whole + 2), whole // 2]))
+            stopped.append(json.loads(json.dumps(loader.state_dict())))
+            assert len(json.dumps(stopped[-1])) < (18000 if kind == "mix" else 6000)
+        states = stopped
+        if moves and random.random() < 0.7:
+            chosen = places(random)
+            mix["whole"] = mix["whole"] and all_have_part(data, options, chosen)
+    last = options["epochs"] - 1 if options["epochs"] else max(state["epoch"] for state in states or ()) + 1
+    for loader in loaders(options, chosen, states, data):
+        found += read(loader, None, last)
+    counts: list[Counter[str]] = [Counter() for _ in range(last + 1)]
+    for epoch, key in found:
+        counts[epoch][key] += 1
+    for each in counts:
+        check(each, expected, options, mix, loss + len(chosen) - 1)
+
+
+@pytest.mark.filterwarnings("ignore:.*no sample for worker")
 def test_random_settings(here: Path) -> None:
-    """Stopped at random places, each worker at another and in other epochs, up to three times; then read to the end."""
+    """Each sample comes as often as it should in each epoch, on the same and on other numbers of nodes and workers."""
     for seed in range(SETTINGS):
-        random = Random(seed)
-        every = write(random)
-        options, inputs = draw(random), "s-*.tar"
-        joined = random.random() < 0.2
-        if random.random() < 0.4:
-            pytest.importorskip("pyarrow")
-            tarkit.open("s-*.tar").write("all.view.parquet")
-            inputs = "all.view.parquet"
-        data: Any = inputs
-        if joined and not options.get("equal"):
-            Path("t.csv").write_text("__key__,twice\n" + "".join(f"{key},{2 * int(key)}\n" for key in every))
-            data = tarkit.open(inputs).join("t.csv").set("score:twice")
-        expected = [key for key in every if options["where"] is None or int(key) % 3 != 1]
-        found: list[str] = []
-        states: list[Any] | None = None
-        for _ in range(random.randint(1, 3)):
-            made = loaders(options, places(random), states, data)
-            whole = len(every) * options["epochs"] // len(made)
-            stopped = []
-            for loader in made:
-                samples = iter(loader)
-                found += keys(islice(samples, random.choice([0, 1, random.randrange(whole + 2), whole // 2])))
-                stopped.append(json.loads(json.dumps(loader.state_dict())))
-                assert len(json.dumps(stopped[-1])) < 6000
-            states = stopped
-        ends = [keys(loader) for loader in loaders(options, places(random), states, data)]
-        counts = Counter(key for own in (found, *ends) for key in own)
-        if options.get("equal") != "drop":
-            assert counts == dict.fromkeys(expected, options["epochs"]), (seed, options)
-        else:
-            assert max(counts.values(), default=0) <= options["epochs"], (seed, options)
+        try:
+            check_settings(seed)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
 
 
 @pytest.mark.parametrize("equal", [None, "drop"])
@@ -180,3 +256,9 @@ def test_what_is_refused(here: Path) -> None:
         loader.load_state_dict(two)
         with pytest.raises(tarkit.Usage, match=message):
             next(iter(loader))
+    mix = tarkit.mix([(tarkit.open("s-0.tar"), 1), (tarkit.open("s-*.tar"), 2)], until="all")
+    made = loaders({"allow_idle": True, "equal": "drop"}, [(0, 1, 0, 2), (0, 1, 1, 2)], None, mix)
+    loader = tarkit.loader(mix, allow_idle=True, equal="drop")
+    loader.load_state_dict([each.state_dict() for each in made])
+    with pytest.raises(tarkit.Usage, match="equal='drop' counts the samples of each worker"):
+        next(iter(loader))
