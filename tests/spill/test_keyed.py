@@ -14,10 +14,12 @@ from tests._tools import each_row
 
 
 @each_row("how", ["first", "last", "error"])
-def test_records(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any records, some with one key, are found by their keys and their numbers; no file is left."""
+@each_row("memory", [64 << 20, 10_000, 0])
+def test_records(how: str, memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any records, some with one key, are found by their keys and their numbers, in memory or not; no file is left."""
     draw = Random(how)
     monkeypatch.setattr(keyed, "BATCH", 7)
+    monkeypatch.setattr(keyed, "MEMORY", memory)
     pairs = [(draw.randbytes(draw.choice((1, 2, 20))), draw.randbytes(draw.randrange(300))) for _ in range(500)]
     if how == "error":
         pairs = list(dict(pairs).items())
@@ -43,11 +45,14 @@ def test_records(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert records.with_tail([tail], 3) == found[:3]
 
 
-def test_repeated(tmp_path: Path) -> None:
+@each_row("memory", [64 << 20, 600, 0])
+def test_repeated(memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that is there already is an error, with the number of the later record."""
+    monkeypatch.setattr(keyed, "MEMORY", memory)
     records = KeyedRecords(str(tmp_path))
-    for number in (1, 2, 1):
+    for number in (1, 2, 1, 2):
         records.add(b"%d" % number, b"")
     with pytest.raises(RepeatedRecord) as raised:
         records.complete()
     assert (raised.value.key, raised.value.number) == (b"1", 3)
+    assert records.record(3) == b""
