@@ -38,7 +38,7 @@ from tarkit.pipeline.selection import OnMissingShard, ProblemOptions, with_broke
 from tarkit.pipeline.steps import BufferShuffle
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.sample import singly
-from tarkit.sizes import plural
+from tarkit.sizes import and_more, plural
 from tarkit.stores.store import parse_options
 from tarkit.streams.location import Location
 
@@ -472,7 +472,7 @@ class Dataset(Chain):
     @checks_types
     def join(
         self,
-        table: str | os.PathLike[str],
+        table: str | os.PathLike[str] | Dataset,
         column: str = "__key__",
         *,
         by: str = "key",
@@ -483,7 +483,8 @@ class Dataset(Chain):
         Order and number of the samples stay. The table is kept in temporary space, with 64 MB in memory.
 
         Args:
-            table: a file, by its suffix csv, tsv, jsonl or Parquet; or a view.
+            table: a file, by its suffix csv, tsv, jsonl or Parquet; a view; or archives (`tar`), or a dataset, of which
+                a view is made when samples are read: its samples must be ranges of plain archives.
             column: the column that has the keys of samples, or the names of their files.
             by: `"stem"` compares the last parts of keys, names and cells too: `0001` of `train/0001`. Any other name,
                 such as `"json.id"`, is that of a value of samples, which is compared with the cells of the column.
@@ -504,6 +505,9 @@ class Dataset(Chain):
 
         check_text(by=by)
         check_choice("on_duplicate", on_duplicate, OnDuplicate)
+        if isinstance(table, Chain):
+            name = and_more([location.name for location in table.locations])
+            return self.then(Join(JoinSpec(name, column, by, on_duplicate, table.storage, table)))
         return self.then(Join(JoinSpec.of(os.fspath(table), column, by, on_duplicate, self.storage)))
 
     def set(self, *fields: str | Iterable[str]) -> Self:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import Problem, Unsupported
 from tarkit.joining.columns import JoinedColumns
-from tarkit.joining.spec import JoinSpec
-from tarkit.joining.table import JoinCounts, JoinTable
-from tarkit.pipeline.output import and_archives
+from tarkit.joining.spec import KEY_COLUMN, JoinSpec
+from tarkit.joining.table import FoundRow, JoinCounts, JoinTable
+from tarkit.pipeline.chain import Archives, Chain, locate
+from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import Flow, Step
 from tarkit.problems import Policy
 from tarkit.samples.dataset import InputReader
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
     from tarkit.pipeline.view_reader import ViewReader
     from tarkit.pipeline.view_rows import ValueTable, ViewFile
 
+_new: Callable[..., Any] = tuple.__new__  # in half of the time of the class of a named tuple
+
+TOGETHER = 128  # rows that are found together, and of a view the samples that are read together
+
 _SHIFT = 32  # bits of the number of a joined row; those above are the number of the row of a view that the sample has
 
 
@@ -33,11 +39,24 @@ class JoinedRow(NamedTuple):
         joined: the table.
         place: the number of the row there; 0 for none.
         before: the row of a view that the sample is of, with values; None for others.
+        ahead: the rows that were found together with this one.
+        at: its number among them.
     """
 
     joined: Joined
     place: int
     before: ViewRow | None
+    ahead: FoundTogether | None = None
+    at: int = 0
+
+    @property
+    def found(self) -> FoundRow:
+        """The row there."""
+        return self.joined.table.row(self.place) if self.ahead is None else self.ahead.row(self.at)
+
+    def plain_sample(self) -> TarSample | None:
+        """Return the sample that the row of a view places, if it is among those that are read together."""
+        return None if self.ahead is None else self.ahead.samples.get(self.at)
 
     @property
     def number(self) -> int:
@@ -59,7 +78,7 @@ class JoinedRow(NamedTuple):
         """The columns and cells of the table, after these; None without a row."""
         if not self.place:
             return None
-        names, cells, *_ = self.joined.table.row(self.place)
+        names, cells, *_ = self.found
         return self.joined.columns, names, cells
 
     def value(self, column: str) -> Any:
@@ -71,7 +90,7 @@ class JoinedRow(NamedTuple):
         """Return the cell of the table itself; ABSENT if it has no such column."""
         if not self.place:
             return ABSENT
-        names, cells, *_ = self.joined.table.row(self.place)
+        names, cells, *_ = self.found
         return cells[names.index(column)] if column in names else ABSENT
 
     def after(self, count: int) -> JoinedRow:
@@ -86,25 +105,58 @@ class JoinedRow(NamedTuple):
 class Joined:
     """A table in one run: its rows, what is counted, and where it is if it is a view."""
 
-    def __init__(self, table: JoinTable, counts: JoinCounts, view: Location | None, inputs: InputReader) -> None:
+    def __init__(self, table: JoinTable, counts: JoinCounts, view: ViewFile | None, inputs: InputReader) -> None:
         self.table, self.counts, self.view = table, counts, view
         self.columns = JoinedColumns(table)
         self._inputs = inputs
         self._reader: ViewReader | None = None
 
-    def sample(self, number: int, key: bytes) -> TarSample | None:
-        """Return the sample that a row of a view places, under a key; None if the policy leaves it out."""
+    @property
+    def _samples(self) -> ViewReader:
         if self._reader is None:
             from tarkit.pipeline.view_reader import ViewReader
 
             assert self.view is not None
-            self._reader = ViewReader(self.view, self._inputs)
-        return self._reader.sample(key, self.table.row(number).place, number - 1)
+            self._reader = ViewReader(self.view.location, self._inputs, self.view)
+        return self._reader
+
+    def sample(self, number: int, key: bytes) -> TarSample | None:
+        """Return the sample that a row of a view places, under a key; None if the policy leaves it out."""
+        return self._samples.sample(key, self.table.row(number).place, number - 1)
+
+    def plain_samples(self, keys: Sequence[bytes], places: Sequence[tuple[Any, ...]]) -> dict[int, TarSample]:
+        """Return the samples with these keys and places of rows, by their numbers here: those that are plain."""
+        return dict(self._samples.plain_samples(keys, places))
 
     def unchanged(self) -> None:
         """Raise TarkitError if an archive of a view was changed since it was opened."""
         if self._reader is not None:
             self._reader.unchanged()
+
+
+class FoundTogether:
+    """Rows of a table that samples in a row have, found together; None for one without a row.
+
+    If the table is a view, the samples that it places are read together when the first is asked for.
+    """
+
+    def __init__(self, joined: Joined, keys: Sequence[bytes], rows: Sequence[tuple[int, FoundRow] | None]) -> None:
+        self._joined, self._keys, self._rows = joined, keys, rows
+
+    def row(self, at: int) -> FoundRow:
+        """Return a row that was found."""
+        found = self._rows[at]
+        assert found is not None
+        return found[1]
+
+    @cached_property
+    def samples(self) -> dict[int, TarSample]:
+        """The samples that the rows of a view place, by the numbers of the rows here: those that are plain."""
+        if self._joined.table.column != KEY_COLUMN:
+            return {}
+        numbers = [at for at, found in enumerate(self._rows) if found is not None]
+        found = self._joined.plain_samples([self._keys[at] for at in numbers], [self.row(at).place for at in numbers])
+        return {numbers[number]: sample for number, sample in found.items()}
 
 
 class Join(Step):
@@ -118,7 +170,7 @@ class Join(Step):
         self.spec = spec
         self.shared = shared
         self.permutes = not spec.by_value
-        self._kept: tuple[int, JoinTable] | None = None  # with `shared`: the process, and its table
+        self._kept: tuple[int, JoinTable, ViewFile | None] | None = None  # with `shared`: the process, and its table
 
     def __reduce__(self) -> tuple[object, ...]:
         return Join, (self.spec, self.shared)
@@ -141,6 +193,9 @@ class Join(Step):
     def _joined(self, batches: Iterator[SampleBatch], joined: Joined, policy: Policy) -> Iterator[SampleBatch]:
         counts, words = joined.counts, (joined.table.name, joined.table.names)
         value = FieldValue(self.spec.by, policy) if self.spec.by_value else None
+        if joined.table.by_key and value is None:
+            yield from self._by_key(batches, joined)
+            return
         for sample in singly(batches):
             if sample.key is not None:
                 sample.complete()
@@ -161,36 +216,71 @@ class Join(Step):
             yield sample
         joined.counts.ended = True
 
+    def _by_key(self, batches: Iterator[SampleBatch], joined: Joined) -> Iterator[SampleBatch]:
+        """Return the samples with rows that are found by their keys, of many in a row together."""
+        table, counts, words = joined.table, joined.counts, (joined.table.name, joined.table.names)
+        for batch in batches:
+            keys = batch.keys
+            for number, sample in enumerate(batch):
+                if sample.key is None:
+                    yield sample
+                    continue
+                if isinstance(sample.row, JoinedRow):
+                    raise _joined_twice(table.name)
+                at = number % TOGETHER
+                if not at:
+                    some = keys[number : number + TOGETHER]
+                    rows = table.find_all(some)  # type: ignore[arg-type]
+                    ahead = FoundTogether(joined, some, rows)  # type: ignore[arg-type]
+                sample.joined, found = words, rows[at]
+                if not self.shared:
+                    counts.count(sample.key, found and (found[0], ()))
+                if found is not None:
+                    sample.row = _new(JoinedRow, (joined, found[0], sample.row, ahead, at))
+                yield sample
+        counts.ended = True
+
     def _open(self, flow: Flow) -> Joined:
         run, spec, kept = flow.run, self.spec, self._kept
-        run.reserve(spec.word, "the table", written=False)
-        place, view = _open_view(spec)
-        for archive in () if view is None else and_archives([place])[1:]:
-            run.reserve(archive.text, "an archive of the table", written=False)
         if kept is not None and kept[0] == os.getpid():
-            table = kept[1]
+            _, table, view = kept
         else:
+            view = _open_view(spec, flow)
             table = JoinTable(spec, flow.inputs.tmpdir, run.warn, view)
-            self._kept = (os.getpid(), table) if self.shared else None
+            self._kept = (os.getpid(), table, view) if self.shared else None
+        if spec.data is None and not spec.has_archives:
+            run.reserve(spec.word, "the table", written=False)
+        if view is not None:
+            from tarkit.pipeline.view_rows import locate_archive
+
+            for shard in view.shards():
+                run.reserve(locate_archive(view.location, shard)[0].text, "an archive of the table", written=False)
         counts = JoinCounts(table, run.report is not None and not run.part_of_many)
-        joined = Joined(table, counts, None if view is None else place, flow.inputs)
+        joined = Joined(table, counts, view, flow.inputs)
         flow.at_end.append(joined.unchanged)
         flow.tables.append(joined.columns)
         return joined
 
 
-def _open_view(spec: JoinSpec) -> tuple[Location, ViewFile | None]:
-    """Return where a table is, and the file if it is a view."""
+def _open_view(spec: JoinSpec, flow: Flow) -> ViewFile | None:
+    """Return the view that a table is, or that of a dataset; None for another table."""
+    from tarkit.pipeline.view_rows import NotView, view_file
+
+    if spec.data is not None or spec.has_archives:
+        from tarkit.pipeline.view_writer import view_of
+
+        data, run = spec.data, Run(flow.run.policy, flow.run.tmpdir)
+        if data is None:
+            data = Chain(Archives(locate(spec.word, spec.storage), storage=spec.storage), lambda: run)
+        return view_of(data, data.new_run(), os.path.basename(spec.name), flow.inputs.tmpdir)
     kind, text = parse_file(spec.word)
     location = Location("url" if kind == "url" else "path", text, spec.name, options=spec.storage)
     if kind == "pipe" or not is_view(location):
-        return location, None
-    from tarkit.pipeline.view_rows import NotView, view_file
-
+        return None
     try:
-        return location, view_file(location)
+        return view_file(location)
     except NotView:
-        return location, None
+        return None
 
 
 def _report(counts: JoinCounts, flow: Flow) -> None:

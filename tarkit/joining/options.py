@@ -31,8 +31,9 @@ class JoinOptions(Options):
         metavar="TABLE[:COLUMN]",
         role="column",
         help="Join the rows of TABLE by key.",
-        more="TABLE is csv, tsv, jsonl, Parquet or a view. COLUMN, by default __key__, has keys or file names. Other "
-        "columns are values, as in --where, before fields; fields that they become, or a view adds, are not yet there.",
+        more="TABLE is csv, tsv, jsonl, Parquet, a view, or plain archives. COLUMN, by default __key__, has keys or "
+        "file names. Other columns are values, as in --where, before fields; fields that they become, or a view or an "
+        "archive adds, are not yet there.",
     )
     join_by: str = row(
         "Tables",

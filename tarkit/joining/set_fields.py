@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tarkit import errors
 from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
+from tarkit.joining.altered import AlteredSample
 from tarkit.joining.columns import JoinedColumns
 from tarkit.joining.edit import FieldEdit, assigned
 from tarkit.joining.join import JoinedRow
@@ -17,10 +18,14 @@ from tarkit.pipeline.steps import Flow, Step
 from tarkit.pipeline.view_rows import NotView, view_file
 from tarkit.problems import Policy
 from tarkit.samples.fields import FieldChoice, with_names
+from tarkit.samples.names import spelled
 from tarkit.samples.sample import ABSENT, SampleBatch, TarSample, ViewRow, key_of, singly
 from tarkit.streams.location import is_view
 from tarkit.tables.assignments import Assignment, assignment_of, columns_of
 from tarkit.tables.recipe import MalformedRow, parse_source
+from tarkit.tables.rows import content_of, holds_integer
+
+MOST_PLANS = 1000  # of samples with other fields, or rows with other columns, that are remembered
 
 
 class SetFields(Step):
@@ -75,6 +80,21 @@ class SetFields(Step):
             )
 
 
+class _Plan(NamedTuple):
+    """What is set in plain samples that have the same fields, and rows with the same columns.
+
+    Attributes:
+        simple: columns are contents of fields, and no more.
+        columns: of each the field as the sample has it, and as it is set, the number of the column, whether the sample
+            has the field, and whether text is its content as it is.
+        choices: the fields of the sample that a row of a view places; None for all.
+    """
+
+    simple: bool
+    columns: list[tuple[str, str, int, bool, bool]]
+    choices: list[FieldChoice] | None
+
+
 class FieldSetter:
     """Makes fields of the columns of rows, in one run."""
 
@@ -84,6 +104,8 @@ class FieldSetter:
         self._policy = policy
         self._keeps_rows = keeps_rows
         self._by_names: dict[tuple[str, ...], list[Assignment]] = {}
+        self._adds = assignments is None
+        self._plans: dict[tuple[tuple[str, ...], tuple[str, ...]], _Plan] = {}
 
     def apply(self, samples: Iterable[TarSample]) -> Iterator[TarSample]:
         """Yield the samples with their fields; rows that fields were made of are gone, if they are not kept."""
@@ -105,7 +127,7 @@ class FieldSetter:
                 raise TarkitError(f"{where}: {error}", error.hint) from None
             if changed is None:
                 continue
-            if any(map(key_of, changed.entries)):
+            if changed.base is not None or any(map(key_of, changed.entries)):
                 yield changed
             else:
                 emptied, first = emptied + 1, first or sample.key
@@ -115,6 +137,79 @@ class FieldSetter:
 
     def _set(self, sample: TarSample, row: ViewRow) -> TarSample | None:
         """Return a sample with its new fields; None if the policy leaves it out."""
+        changed = self._altered(sample, row) if isinstance(row, JoinedRow) and sample.plain else None
+        if changed is None:
+            changed = self._edited(sample, row)
+        if changed is not None:
+            changed.row = row if self._keeps_rows else row.before if isinstance(row, JoinedRow) else None
+        return changed
+
+    def _altered(self, sample: TarSample, row: JoinedRow) -> TarSample | None:
+        """Return a plain sample whose fields get contents of columns, or come from a plain sample; None for others."""
+        found, fields = row.found, sample.plain_fields()
+        plan = self._plans.get((found.names, fields))
+        if plan is None:
+            plan = self._remember((found.names, fields), row)
+        if not plan.simple or not (sample.base or sample.source.seekable):
+            return None
+        changes: dict[str, bytes] = {}
+        for name, field, number, there, as_text in plan.columns:
+            cell = found.cells[number]
+            if there and (cell is None or self._adds):
+                return None
+            if as_text and type(cell) is str:
+                changes[name] = cell.encode("utf-8", "surrogateescape")
+            elif cell is not None:
+                changes[name] = content_of(cell, field)
+        other, new = None, changes
+        if plan.choices != []:
+            other = row.plain_sample()
+            added = {} if other is None else _chosen_contents(other, plan.choices)
+            if not added or not added.keys().isdisjoint(fields) or not added.keys().isdisjoint(changes):
+                return None
+            new = changes | added
+        return AlteredSample(sample, new, partial(self._put_together, sample, changes, other, plan.choices))
+
+    def _put_together(
+        self,
+        sample: TarSample,
+        changes: Mapping[str, bytes],
+        other: TarSample | None,
+        choices: list[FieldChoice] | None,
+    ) -> TarSample:
+        """Return an altered sample as it is written."""
+        edit = FieldEdit(sample, self._policy)
+        for name, content in changes.items():
+            edit.put(os.fsencode(name), content)
+        if other is not None:
+            chosen = other if choices is None else with_names(other, other.key or b"", choices, self._policy)
+            assert chosen is not None
+            edit.add(chosen)
+        made = edit.done(self._adds)
+        assert made is not None
+        return made
+
+    def _remember(self, names: tuple[tuple[str, ...], tuple[str, ...]], row: JoinedRow) -> _Plan:
+        """Return what is set in samples with these columns and fields, for the next one too."""
+        if len(self._plans) >= MOST_PLANS:
+            self._plans.clear()
+        known, fields = names
+        columns, choices = self._divided(row)
+        new = [choice.new for choice in choices or ()]
+        simple = len({*new}) == len(new)
+        set_from = []
+        for one in columns:
+            if one.members or one.column not in known or one.column.startswith("@"):
+                simple = False
+                break
+            there = spelled(fields, one.field)
+            text = not holds_integer(one.field)
+            set_from.append((there or one.field, one.field, known.index(one.column), there is not None, text))
+        plan = self._plans[names] = _Plan(simple, set_from, choices)
+        return plan
+
+    def _edited(self, sample: TarSample, row: ViewRow) -> TarSample | None:
+        """Return any sample with its new fields; None if the policy leaves it out."""
         edit = FieldEdit(sample, self._policy)
         columns, choices = self._divided(row)
         documents = {one.field: edit.members(os.fsencode(one.field)) for one in columns if one.members}
@@ -130,10 +225,7 @@ class FieldSetter:
             if other is None:
                 return None
             edit.add(other)
-        changed = edit.done(adds=self._assignments is None)
-        if changed is not None:
-            changed.row = row if self._keeps_rows else row.before if isinstance(row, JoinedRow) else None
-        return changed
+        return edit.done(self._adds)
 
     def _chosen(self, sample: TarSample, key: bytes, choices: list[FieldChoice]) -> TarSample | None:
         """Return a joined sample with these fields; None if the policy leaves it out."""
@@ -170,6 +262,19 @@ class FieldSetter:
         if known is None:
             known = self._by_names[names] = column_assignments(names, row.joined.table.column)
         return known
+
+
+def _chosen_contents(sample: TarSample, choices: list[FieldChoice] | None) -> dict[str, bytes]:
+    """Return contents of fields of a plain sample, by their new names; none if a field is missing, or sparse."""
+    contents = sample.plain_contents()
+    if choices is None:
+        return contents
+    chosen = dict[str, bytes]()
+    for new, (old,) in choices:
+        if (name := spelled(contents, os.fsdecode(old))) is None:
+            return {}
+        chosen[os.fsdecode(old if new is None else new)] = contents[name]
+    return chosen
 
 
 def column_assignments(names: Iterable[str], key_column: str) -> list[Assignment]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tarkit.errors import Usage, show, spell
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, split_column
+
+if TYPE_CHECKING:
+    from tarkit.pipeline.chain import Chain
 
 NAMES = ("key", "stem")
 """What rows are found by, beside values of samples."""
@@ -20,12 +23,13 @@ class JoinSpec(NamedTuple):
     """What is joined, and how rows are found.
 
     Attributes:
-        word: the file of the table.
+        word: the file of the table, or the archives; for a dataset a name for messages.
         column: the column that has the keys of samples, or names of their files.
         by: what is in that column: `key`, a key or the path of a file; `stem`, perhaps the last part of one; or the
             name of a value of samples, such as `json.id`.
         on_duplicate: which of two rows with one key counts.
         storage: how a URL is reached.
+        data: the dataset of which the table is a view; None for a file, or for archives.
     """
 
     word: str
@@ -33,14 +37,17 @@ class JoinSpec(NamedTuple):
     by: str = "key"
     on_duplicate: OnDuplicate = "error"
     storage: StoreOptions | None = None
+    data: Chain | None = None
 
     @classmethod
     def of(cls, word: str, column: str, by: str, on_duplicate: OnDuplicate, storage: StoreOptions | None) -> JoinSpec:
-        """Return the specification. Raises Usage for a file that is no table by its name."""
+        """Return the specification. Raises Usage for a file that is neither a table nor an archive by its name."""
         from tarkit.tables.rows import table_format
 
-        table_format(word)
-        return cls(word, column, by, on_duplicate, storage)
+        spec = cls(word, column, by, on_duplicate, storage)
+        if not spec.has_archives:
+            table_format(word)
+        return spec
 
     @classmethod
     def parse(cls, text: str, by: str, on_duplicate: OnDuplicate) -> JoinSpec:
@@ -54,6 +61,11 @@ class JoinSpec(NamedTuple):
     def by_value(self) -> bool:
         """Whether rows are found by a value of samples."""
         return self.by not in NAMES
+
+    @property
+    def has_archives(self) -> bool:
+        """Whether the word names plain archives, in place of a table."""
+        return self.data is None and self.word.partition("?")[0].lower().endswith(".tar")
 
     @property
     def name(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from tarkit.dataset import Dataset
 from tarkit.indexing.indexed import IndexedDataset
@@ -42,15 +43,23 @@ class Position(Step):
 
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the samples from the position on."""
+        if self.only is None:
+            return self._from_start(batches)
         samples = singly(batches)
         for _ in range(self.number if self._skip else 0):
             next(samples, None)
-        return self._from_start(samples) if self.only is None else self._chosen(samples, self.only)
+        return self._chosen(samples, self.only)
 
-    def _from_start(self, samples: Iterator[TarSample]) -> Iterator[TarSample]:
-        for sample in samples:
-            self.number += 1
-            yield sample
+    def _from_start(self, batches: Iterator[SampleBatch]) -> Iterator[SampleBatch]:
+        start, number = self.number, 0 if self._skip else self.number
+        for batch in batches:
+            count, skip = len(batch.keys), max(start - number, 0)
+            if skip < count and type(batch) is SampleBatch:
+                yield CountedBatch(batch.part(skip, count), self, number + skip)
+            elif skip < count:
+                for self.number, sample in enumerate(islice(batch, skip, None), number + skip + 1):
+                    yield sample
+            number += count
 
     def _chosen(self, samples: Iterator[TarSample], only: Collection[int]) -> Iterator[TarSample]:
         remaining = len(only)
@@ -60,6 +69,30 @@ class Position(Step):
                 yield sample
             if not remaining:
                 return
+
+
+class CountedBatch(SampleBatch):
+    """Samples in a row, of which a position has the number of the next one when each is taken."""
+
+    __slots__ = ("_number", "_position")
+
+    def __init__(self, batch: SampleBatch, position: Position, number: int) -> None:
+        """`number` is that of the first sample."""
+        keys, stops, entries = batch.keys, batch.stops, batch.entries_held
+        super().__init__(batch.source, batch.start, keys, stops, batch.contents, entries, batch.places, batch.first)  # type: ignore[arg-type]
+        self.plain, self.rows = batch.plain, batch.rows
+        self._position, self._number = position, number
+
+    def part(self, begin: int, stop: int) -> SampleBatch:
+        """Return samples [begin, stop), at least one."""
+        part = super().part(begin, stop)
+        return self if part is self else CountedBatch(part, self._position, self._number + begin)
+
+    def __iter__(self) -> Iterator[TarSample]:
+        """Yield the samples."""
+        position = self._position
+        for position.number, sample in enumerate(super().__iter__(), self._number + 1):
+            yield sample
 
 
 class Cursor:
@@ -121,7 +154,8 @@ class Cursor:
 def _keep_large(samples: Iterator[TarSample], keep: Callable[[TarSample], TarSample]) -> Iterator[TarSample]:
     """Yield the samples; those that are not held in memory as a whole stay readable."""
     for sample in samples:
-        yield keep(sample) if sample.more is not None or sample.stop - sample.start > WHOLE else sample
+        large = sample.base is None and (sample.more is not None or sample.stop - sample.start > WHOLE)
+        yield keep(sample) if large else sample
 
 
 class ListedSamples:

@@ -22,19 +22,6 @@ WHOLE = 1 << 20  # bytes; a sample up to this size is read as a whole
 UNDECODABLE = "tarkit.loader leaves such samples out with tarkit.open(..., skip='bad-field')"
 
 
-class _FieldNames(dict[bytes, str]):
-    """The names of fields as text, of which an archive has few; bytes that are not UTF-8 become surrogates."""
-
-    def __missing__(self, name: bytes) -> str:
-        if len(self) >= 1000:
-            self.clear()
-        text = self[name] = name.decode("utf-8", "surrogateescape")
-        return text
-
-
-_NAMES = _FieldNames()
-
-
 class Sample(Mapping[str, bytes]):
     """One sample: `sample["jpg"]` is the content of its field `jpg`, as bytes.
 
@@ -91,7 +78,10 @@ class Sample(Mapping[str, bytes]):
     @property
     def shard(self) -> str:
         """The name of the archive that it was read from."""
-        return self._sample.source.name
+        sample = self._sample
+        while sample.base is not None:
+            sample = sample.base
+        return sample.source.name
 
     @property
     def offset(self) -> int:
@@ -217,16 +207,8 @@ class Sample(Mapping[str, bytes]):
         """Return the contents of all fields of a small sample that consists of plain files; empty for any other."""
         contents = self._contents
         if contents is None:
-            contents = self._contents = {}
             sample, data = self._sample, self._data
-            if data is not None and sample.plain:
-                cut, base, names = len(sample.key or b"") + 1, sample.start, _NAMES
-                for name, _, start, size, _, _, _, real in sample.raw:
-                    if real >= 0:  # a sparse file
-                        contents.clear()
-                        break
-                    start -= base
-                    contents[names[name[cut:]]] = data[start : start + size]
+            contents = self._contents = {} if data is None or not sample.plain else sample.plain_contents(data)
         return contents
 
     def _index(self) -> dict[str, Entry]:
@@ -405,6 +387,11 @@ def wrap_samples(
             continue
         if sample.more is not None:
             sample.complete()
+        if sample.base is not None:
+            made = wrap(sample, None)
+            made._contents = sample.plain_contents() if sample.extent <= WHOLE else None
+            yield made
+            continue
         if sample.source is not source:
             source = sample.source
             read = source.recent

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tarkit.errors import MissingFile, Problem, TarkitError, Unsupported, show
 from tarkit.pipeline.origins import is_object
 from tarkit.pipeline.places import SHORT, SHORT_LIMIT, Place
-from tarkit.pipeline.ranges import RangeList
+from tarkit.pipeline.ranges import READ, RangeList
 from tarkit.pipeline.view_rows import (
     FIELDS,
     KEY,
@@ -23,6 +23,7 @@ from tarkit.pipeline.view_rows import (
     MoreRange,
     RowGroup,
     Rows,
+    ViewFile,
     locate_archive,
     view_file,
 )
@@ -34,11 +35,12 @@ from tarkit.samples.sample import SampleBatch, TarSample, is_safe, key_of, split
 from tarkit.stores.connect import cache_of
 from tarkit.stores.object_prefetch import prefetch_objects
 from tarkit.streams.location import Location, RowsOfView
-from tarkit.streams.ranges import JoinedSource
+from tarkit.streams.ranges import HeldRange, JoinedSource
 from tarkit.streams.source import Source, WindowSource
 from tarkit.tables.parquet import held, load_compute, load_pyarrow, parquet_errors
 from tarkit.tables.stored_columns import StoredColumns
 from tarkit.tar import block
+from tarkit.tar.fast import PlainEntries, SeveralEntries
 from tarkit.tar.reader import Entry, TarReader
 from tarkit.views.batch import RowBatch, RowColumns
 from tarkit.views.rows import StoredRow
@@ -46,7 +48,8 @@ from tarkit.views.rows import StoredRow
 if TYPE_CHECKING:
     from tarkit.streams.remote import RemoteSource
 
-LEAST = 4  # samples that are checked together
+LEAST = 5  # samples that are checked together
+_NO_VALUES = RowGroup(StoredColumns(None), 0, frozenset(), "")
 HEADERS = 1 << 12  # bytes that are fetched of a large sample whose contents are not needed
 
 
@@ -64,11 +67,12 @@ class ViewReader:
         TarkitError: it is no view, or names a file that does not exist.
     """
 
-    def __init__(self, location: Location, inputs: InputReader) -> None:
+    def __init__(self, location: Location, inputs: InputReader, file: ViewFile | None = None) -> None:
+        """Open the view, unless its `file` is open."""
         self.name = location.name
         self.dropped = 0
         self._inputs = inputs
-        self._file = view_file(location, take=True)
+        self._file = file or view_file(location, take=True)
         self._file.store_in(inputs.tmpdir)
         self.missing: dict[str, MissingFile] = {}
         self._left_out: set[str] = set()  # by the names that they have in the view
@@ -181,10 +185,35 @@ class ViewReader:
             row: its number, from 0.
         """
         shard, start, stop, more, fields = place
-        group = RowGroup(StoredColumns(None), 0, frozenset(), self.name)  # without values
         ranges = [[MoreRange(*item) for item in more]] if more else None
-        rows = Rows(group, 0, [key], [shard], [start], [stop], ranges, None if fields is None else [fields])
+        rows = Rows(_NO_VALUES, 0, [key], [shard], [start], [stop], ranges, None if fields is None else [fields])
         return next((sample for batch in self.read(rows, row) for sample in batch), None)
+
+    def plain_samples(
+        self, keys: Sequence[bytes], places: Sequence[tuple[Any, ...]]
+    ) -> Iterator[tuple[int, TarSample]]:
+        """Yield those samples of rows that are plain and can be read together, each with its number here.
+
+        Neighbours in an archive are read at once. `sample` says what is wrong with others.
+
+        Args:
+            keys: their keys, in the archives too.
+            places: their places, as for `sample`.
+        """
+        order = sorted(range(len(keys)), key=lambda at: places[at][:3])
+        if len(order) < LEAST:
+            return
+        shards, starts, stops, more, fields = map(list, zip(*map(places.__getitem__, order), strict=True))
+        if any(more) or any(words is not None for words in fields) or not self._left_out.isdisjoint(shards):
+            return
+        rows = Rows(_NO_VALUES, 0, [keys[at] for at in order], shards, starts, stops, None, None)
+        if (found := self._usual_places(rows)) is None:
+            return
+        first = 0
+        for batch in self._ranges.batches(found):
+            head = self._plain_head(_in_memory(batch)) if batch.count >= LEAST else None
+            yield from zip(order[first : first + batch.count], head or (), strict=False)
+            first += batch.count
 
     def _source(self, shard: str) -> WindowSource:
         source = self._sources.get(shard)
@@ -320,12 +349,11 @@ class ViewReader:
         """Yield the samples at places, whose rows begin at `first`."""
         at = first
         for batch in self._ranges.batches(places):
-            plain = 0
-            if batch.count > LEAST and (rows.fields is None or not any(rows.fields[at : at + batch.count])):
-                plain = self._count_plain(batch)
-            if plain:
-                together = batch.part(0, plain)
-                together.plain = True
+            together = None
+            if batch.count >= LEAST and (rows.fields is None or not any(rows.fields[at : at + batch.count])):
+                together = self._plain_head(batch)
+            plain = 0 if together is None else together.count
+            if together is not None:
                 together.rows = rows.of(at, plain) if rows.group.columns else None
                 yield together
             rest = batch.part(plain, batch.count) if plain < batch.count else ()
@@ -336,11 +364,20 @@ class ViewReader:
                     yield checked
             at += batch.count
 
-    def _count_plain(self, batch: SampleBatch) -> int:
-        """Return how many samples of a batch, from the first on, are plain, with the keys and ends of their rows.
+    def _plain_head(self, batch: SampleBatch) -> SampleBatch | None:
+        """Return the samples of a batch, from the first on, that are plain, with the keys and ends of their rows.
 
         The end of the last one is known by the header of another, which is not there if the batch is in memory.
         """
+        parts = list[PlainEntries]()
+        count = self._count_plain(batch, parts)
+        if not count:
+            return None
+        entries, keys, places = SeveralEntries(parts), batch.keys[:count], batch.places and batch.places[:count]
+        return SampleBatch(batch.source, batch.start, keys, batch.stops[:count], (), entries, places)  # type: ignore[arg-type]
+
+    def _count_plain(self, batch: SampleBatch, parts: list[PlainEntries]) -> int:
+        """Return how many samples of a batch are plain; their entries are added to `parts`."""
         at, count = 0, batch.count
         while at < count:
             reader = TarReader(batch.source, batch.start_of(at))
@@ -354,6 +391,8 @@ class ViewReader:
                 return at
             if list(plain.stops[:size]) != list(batch.stops[at : at + size]):
                 return at
+            assert plain.entries_held is not None
+            parts.append(plain.entries_held)
             at += size
         return at
 
@@ -440,6 +479,17 @@ def _open_plain(location: Location) -> WindowSource:
         f"{location.name}: it is compressed, and a view needs plain archives",
         f"tarkit cat {location.name} -o NAME.tar makes a plain archive",
     )
+
+
+def _in_memory(batch: SampleBatch) -> SampleBatch:
+    """Return samples in a row, whose bytes are read if they are not many."""
+    source, start, stop = batch.source, batch.start, batch.stop
+    if batch.places is not None or stop - start > READ:
+        return batch
+    held = HeldRange(source.name, start, source.read(start, stop))
+    starts = (start, *batch.stops)
+    places = [(source, at) for at in starts[:-1]]
+    return SampleBatch(held, start, batch.keys, batch.stops, places=places)  # type: ignore[arg-type]
 
 
 def _can_be(source: Source, start: int, stop: int) -> bool:

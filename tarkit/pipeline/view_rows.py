@@ -244,6 +244,7 @@ class ViewFile:
 
     Attributes:
         name: its name for messages.
+        location: where it is.
         count: the number of its rows.
         first: the number of the first one that is read; see `Location.rows`.
         values: the columns with values.
@@ -254,21 +255,22 @@ class ViewFile:
         Usage: it has not the columns of a view; NotView if it has none of their places.
     """
 
-    def __init__(self, location: Location) -> None:
-        """Use `view_file`."""
+    def __init__(self, location: Location, source: WindowSource | None = None) -> None:
+        """Use `view_file`; `source` has the bytes of a file that was made for this."""
         self._arrow, parquet = load_pyarrow(f"{location.name}: a view")
-        source = open_source(location, table=True)
-        if not isinstance(source, WindowSource):
-            source.close()
+        self.location = location
+        opened = source or open_source(location, table=True)
+        if not isinstance(opened, WindowSource):
+            opened.close()
             raise Unsupported(f"{location.name}: a view must be a file, or an object that is read by ranges")
-        self.name, self.source = location.name, source
+        self.name, self.source = location.name, opened
         with parquet_errors(self.name):
-            table = parquet.ParquetFile(SourceFile(source))
+            table = parquet.ParquetFile(SourceFile(opened))
             schema = table.schema_arrow
             self._places = [name for name in PLACES if name in schema.names]
             self._check(schema, says_view(location))
             # each name is there once in memory
-            self._file = parquet.ParquetFile(SourceFile(source), metadata=table.metadata, read_dictionary=[SHARD])
+            self._file = parquet.ParquetFile(SourceFile(opened), metadata=table.metadata, read_dictionary=[SHARD])
         metadata = self._file.metadata
         self.count: int = metadata.num_rows
         self.first, self._stop, version = location.rows or self.all_rows

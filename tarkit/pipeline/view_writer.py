@@ -23,11 +23,13 @@ from tarkit.pipeline.view_rows import (
     START,
     STOP,
     ValueTable,
+    ViewFile,
     ranges_type,
     view_file,
 )
 from tarkit.samples.sample import SampleBatch, TarSample, ViewRow, singly
 from tarkit.streams.copy import CHUNK
+from tarkit.streams.files import File
 from tarkit.streams.location import Location, is_view
 from tarkit.streams.ranges import JoinedSource
 from tarkit.streams.sink import Sink
@@ -436,18 +438,40 @@ def open_view(output: Output, inputs: Sequence[Location], flow: Flow, into: bool
     """
     if output.codec is not None:
         raise Usage(f"{output.location.name}: a view is not compressed again")
-    arrow, _ = load_pyarrow(f"{output.location.name}: a view")
+    schema = _schema(output.location.name, inputs, flow)
+    sink = flow.open(output._replace(format=None), inputs)
+    return ViewWriter(sink, directory_of(output), schema, flow.inputs.tmpdir, into, flow.tables)
+
+
+def _schema(name: str, inputs: Sequence[Location], flow: Flow) -> Any:
+    """Return the columns with values: those of views among inputs, and of joined tables. Raises TarkitError."""
+    arrow, _ = load_pyarrow(f"{name}: a view")
     schemas = [view_file(location).value_schema() for location in inputs if is_view(location)]
     try:
         schema = arrow.unify_schemas(schemas) if schemas else arrow.schema([])
     except arrow.ArrowException as error:
-        raise TarkitError(
-            f"{output.location.name}: two views have columns of one name and different types: {error}"
-        ) from None
+        raise TarkitError(f"{name}: two views have columns of one name and different types: {error}") from None
     for table in flow.tables:
         schema = _with_columns(arrow, schema, table.schema())
-    sink = flow.open(output._replace(format=None), inputs)
-    return ViewWriter(sink, directory_of(output), schema, flow.inputs.tmpdir, into, flow.tables)
+    return schema
+
+
+def view_of(data: Chain, run: Run, name: str, tmpdir: str | None) -> ViewFile:
+    """Return a view of all samples of a dataset, in a temporary file.
+
+    Raises:
+        TarkitError: as `write_view` does.
+    """
+    file, directory = TemporaryFile(tmpdir), os.path.realpath(os.curdir)
+    batches, flow = data.batches(run, contents=False, listed=True, as_view=True)
+    schema = _schema(name, data.locations, flow)
+    with flow, ViewWriter(Sink(file.fd, file.name), directory, schema, tmpdir, tables=flow.tables) as writer:
+        for batch in without_strays(batches, run.policy):
+            writer.add(batch)
+        flow.finish()
+        writer.finish()
+    location = Location("path", os.path.join(directory, name), name, options=data.storage)
+    return ViewFile(location, FileSource(File(file, file.name), name))
 
 
 def _with_columns(arrow: Any, schema: Any, added: Any) -> Any:

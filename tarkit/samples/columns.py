@@ -180,8 +180,8 @@ class SameFields(Columns):
 
 
 def groups_of(batch: SampleBatch) -> list[SameFields] | None:
-    """Return the groups of a batch of plain samples; None if its entries are not known, or it is of a view."""
-    if not batch.plain or batch.entries_held is None or batch.rows is not None:
+    """Return the groups of a batch of plain samples in a row; None if its entries are not known, or it is of a view."""
+    if not batch.plain or batch.entries_held is None or batch.rows is not None or batch.places is not None:
         return None
     shared = _Shared(batch)
     columns, keys, count = batch.entries_held.columns, batch.keys, batch.count

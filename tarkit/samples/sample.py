@@ -8,9 +8,10 @@ belong to the sample around them, else to the next one, at the end to the last o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import chain, islice, pairwise
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, pairwise, repeat
 from operator import lt
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tarkit.streams.files import changed
@@ -57,6 +58,19 @@ def key_of(entry: Entry) -> bytes | None:
     return None if parts is None else parts[0]
 
 
+class _FieldNames(dict[bytes, str]):
+    """The names of fields as text, of which an archive has few; bytes that are not UTF-8 become surrogates."""
+
+    def __missing__(self, name: bytes) -> str:
+        if len(self) >= 1000:
+            self.clear()
+        text = self[name] = name.decode("utf-8", "surrogateescape")
+        return text
+
+
+field_names = _FieldNames()
+
+
 class ViewRow(Protocol):
     """A row of a view, which has values of a sample.
 
@@ -85,6 +99,12 @@ class ViewRow(Protocol):
     @property
     def added(self) -> tuple[Any, Sequence[str], Sequence[Any]] | None:
         """The columns and cells that a joined table adds, after the table; None without one."""
+
+
+def _moved(entry: Entry | Raw, shift: int) -> Raw:
+    """Return an entry of an archive in which it begins so many bytes later."""
+    name, start, data, size, stop, kind, link, real = entry
+    return name, start + shift, data + shift, size, stop + shift, kind, link, real
 
 
 OPEN = 2
@@ -261,9 +281,15 @@ class SampleBatch:
     def _singly(self) -> Iterator[TarSample]:
         starts: Iterable[int] = chain((self.start,), self.stops)
         if self.places is not None:
-            for key, start, stop, (source, at) in zip(self.keys, starts, self.stops, self.places, strict=False):
+            rows = repeat(None) if self.entries_held is None else self.entries_held.rows[self.first :]
+            each = zip(self.keys, starts, self.stops, self.places, rows, strict=False)
+            for key, start, stop, (source, at), entries in each:
                 data = self.source.read(start, stop) if isinstance(self.source, HeldRange) else None
-                yield TarSample(key, source, None, at, at + stop - start, data)
+                if entries is not None and at != start:
+                    entries = [_moved(entry, at - start) for entry in entries]
+                sample = TarSample(key, source, entries, at, at + stop - start, data)
+                sample.plain = entries is not None
+                yield sample
         elif self.entries_held is None:
             for key, start, stop in zip(self.keys, starts, self.stops, strict=False):
                 yield TarSample(key, self.source, None, start, stop)
@@ -288,6 +314,8 @@ class TarSample(SampleBatch):
         more: reads one more entry of a sample whose end is not known yet; None at the end.
         row: the row of a view that the sample is of, with values; None for others.
         joined: the table that samples were joined with, for messages: its name and columns. Only there if it was.
+        base: the plain sample of which it is made when its entries or its bytes are asked for; None for most samples.
+        changes: by name, contents of fields that replace those of `base` in their places, and of new ones, in order.
     """
 
     __slots__ = ("_data", "_entries", "_named", "joined", "more", "row")
@@ -299,6 +327,8 @@ class TarSample(SampleBatch):
     places = None
     gathered = False
     entries_held = None
+    base: TarSample | None = None
+    changes: Mapping[str, bytes] = MappingProxyType({})
 
     def __init__(
         self,
@@ -376,6 +406,32 @@ class TarSample(SampleBatch):
                 return
         raise changed(self.source.name)
 
+    def plain_contents(self, data: bytes | None = None) -> dict[str, bytes]:
+        """Return the contents of the fields of a plain sample by their names, in order; none if a file is sparse.
+
+        `data` has the bytes of the sample if the caller has read them.
+        """
+        if self.base is not None:
+            contents = self.base.plain_contents()
+            return {**contents, **self.changes} if contents else contents
+        if data is None:
+            data = self.source.recent(self.start, self.stop) if self._data is None else self._data
+        contents, names = {}, field_names
+        cut, base = len(self.key or b"") + 1, self.start
+        for name, _, start, size, _, _, _, real in self.raw:
+            if real >= 0:
+                return {}
+            start -= base
+            contents[names[name[cut:]]] = data[start : start + size]
+        return contents
+
+    def plain_fields(self) -> tuple[str, ...]:
+        """Return the names of the fields of a plain sample."""
+        if self.base is not None:
+            return tuple({**dict.fromkeys(self.base.plain_fields()), **self.changes})
+        cut, names = len(self.key or b"") + 1, field_names
+        return tuple([names[entry[0][cut:]] for entry in self.raw])
+
     def without_gaps(self) -> TarSample:
         """Return the entries alone if there are other bytes between them, else the sample itself."""
         entries = self.entries
@@ -403,6 +459,11 @@ class TarSample(SampleBatch):
     @property
     def size(self) -> int:
         """The size of the sample in an archive, in bytes."""
+        return self.stop - self.start
+
+    @property
+    def extent(self) -> int:
+        """The most bytes that the contents of the fields have together."""
         return self.stop - self.start
 
     def write(self, writer: EntryWriter, begin: int = 0, end: int | None = None) -> None:

@@ -46,8 +46,11 @@ def table_format(word: str) -> Format | Literal["parquet"]:
     format = FORMATS.get(os.path.splitext(name)[1].lower())
     if format is None:
         stem, tar, _ = name.partition(".tar")
-        view = f"tarkit cat {quote(name)} -o {quote(f'{stem}.view.parquet')}"
-        hint = f"a view of it is a table: {view}" if tar else f"known suffixes: {' '.join(FORMATS)}"
+        hint = f"known suffixes: {' '.join(FORMATS)}"
+        if tar:
+            plain = name.lower().endswith(".tar")
+            made = f"tarkit cat {quote(name)} -o {quote(stem + ('.view.parquet' if plain else '.tar'))}"
+            hint = f"a view of it is a table: {made}" if plain else f"a plain archive can be joined: {made}"
         raise Usage(f"{spell('join')} {show(name)}: unknown kind of table", hint)
     return format
 
@@ -140,6 +143,12 @@ def _cells(path: str, name: str, column: Any) -> list[Any]:
         return plain_values(column)
     except (ValueError, OverflowError) as error:  # of Arrow, and of bytes in lists that are not UTF-8
         raise TarkitError(f"{path}: the column {show(name)} has no values for tarkit: {error}") from None
+
+
+def holds_integer(field: str) -> bool:
+    """Return whether a field of this name holds an integer."""
+    kind = _CODER.kind(field)
+    return kind is not None and kind.name == "integer" and not is_compressed(field)
 
 
 def content_of(cell: Any, field: str) -> bytes:

@@ -136,3 +136,20 @@ class ListedEntries(PlainEntries):
         """All entries."""
         names, starts, data, sizes, stops, *_ = zip(*chain.from_iterable(self.rows), strict=True)
         return EntryColumns(names, starts, data, sizes, stops, list(accumulate(map(len, self.rows))))
+
+
+class SeveralEntries(PlainEntries):
+    """Entries that were found in several parts."""
+
+    def __init__(self, parts: Sequence[PlainEntries]) -> None:
+        self._parts = parts
+
+    @cached_property
+    def columns(self) -> EntryColumns:
+        """All entries."""
+        return self._parts[0].columns if len(self._parts) == 1 else ListedEntries(self.rows).columns
+
+    @cached_property
+    def rows(self) -> Sequence[Sequence[Row]]:
+        """The entries of each sample."""
+        return [row for part in self._parts for row in part.rows]

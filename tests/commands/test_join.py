@@ -585,3 +585,43 @@ def test_no_columns_of_a_mix(run: Run, archive: Archive) -> None:
     with pytest.raises(tarkit.TarkitError, match=r"t\.csv: its columns cannot be in a view of a mix"):
         tarkit.mix([joined], seed=1).write("v.parquet")
     assert not os.path.exists("v.parquet")
+
+
+@each_row("words", [[], ["--set", "x.npy:npy"], ["--set", "npy txt"]])
+def test_archives(words: list[str], run: Run, archive: Archive) -> None:
+    """Archives are joined as a view of them is; what is written, and what is said, is the same."""
+    pytest.importorskip("pyarrow")
+    archive(SAMPLES, "a.tar")
+    archive([(f"d/{key}.{field}", f"{key} {field}".encode()) for key in "bac" for field in ("npy", "txt")], "b-0.tar")
+    archive([("d/z.npy", b"Z"), ("d/z.txt", b"")], "b-1.tar")
+    run("cat", "b-0.tar", "b-1.tar", "-o", "b.view.parquet")
+    said = run("cat", "a.tar", "--join", "b.view.parquet", *words, "-o", "by-view.tar").lines
+    ran = run("cat", "a.tar", "--join", "b-{0..1}.tar", *words, "-o", "out.tar")
+    assert ran.lines == [line.replace("b.view.parquet", "b-{0..1}.tar") for line in said]
+    assert Path("out.tar").read_bytes() == Path("by-view.tar").read_bytes()
+    if not words:
+        run("cat", "a.tar", "--join", "b-*.tar", "-o", "both.view.parquet")
+        run("cat", "both.view.parquet", "-o", "of-view.tar")
+        assert Path("of-view.tar").read_bytes() == Path("out.tar").read_bytes()
+
+
+@each_row(
+    ("table", "exit", "text"),
+    [
+        ("none.tar", 1, "none.tar: No such file or directory"),
+        ("a.tar", 1, "'d/a' has a field 'cls' already"),
+        ("twice-*.tar", 1, "'d/a' occurs twice in column '__key__'"),
+        ("out.tar", 2, "out.tar is the output, and an archive of the table too"),
+        ("b.tar:id", 1, "no column 'id', the columns are '__key__'"),
+    ],
+)
+def test_archives_that_are_refused(table: str, exit: int, text: str, run: Run, archive: Archive) -> None:
+    """Each error names the archive, and nothing is written."""
+    pytest.importorskip("pyarrow")
+    archive(SAMPLES, "a.tar")
+    for name in ("b.tar", "twice-0.tar", "twice-1.tar", "out.tar"):
+        archive([("d/a.npy", b"1")], name)
+    before = Path("out.tar").read_bytes()
+    ran = run("cat", "a.tar", "--join", table, "-o", "out.tar", exit=None)
+    assert (ran.status, Path("out.tar").read_bytes()) == (exit, before)
+    assert text in ran.lines[0]

@@ -404,7 +404,7 @@ proc in.tar -c : --rejects out.tar -o out.tar -> out.tar is the output, and the 
 cat in.tar --join t.xls -> --join 't.xls': unknown kind of table
     | known suffixes: .csv .tsv .txt .jsonl .ndjson .parquet
 cat in.tar --join e.tar.gz -> --join 'e.tar.gz': unknown kind of table
-    | a view of it is a table: tarkit cat e.tar.gz -o e.view.parquet
+    | a plain archive can be joined: tarkit cat e.tar.gz -o e.tar
 cat in.tar --join-by stem -> --join-by requires --join
 cat in.tar --on-duplicate last -> --on-duplicate requires --join
 cat in.tar --join t.csv -o t.csv -> t.csv is the output, and the table too
