@@ -20,7 +20,7 @@ from tarkit.media.container import open_container
 from tarkit.media.libraries import media_library
 from tarkit.media.limits import check_decoded
 
-_JUMP = 2.0  # seconds to the next wanted frame from which on a jump is tried
+_JUMP = 2.0  # seconds to the next wanted frame from which on a jump is tried, where no index says where keyframes are
 _BACK = (0.0, 0.2, 1.0, 4.0)
 """Seconds in front of a wanted time to which a jump is tried: formats look for times of decoding."""
 
@@ -206,8 +206,9 @@ class _Reader:
         return self._at, frame
 
     def near(self, time: float) -> None:
-        """Go on with a frame at this time or before it: the one at a keyframe, if that is far ahead, else the next."""
-        if not self._jumps or time - max(self._at, 0) < self._jump:
+        """Go on with a frame at this time or before it: the one at a keyframe, if that is ahead, else the next."""
+        ahead, keyframe = time - max(self._at, 0), self._keyframe(time)
+        if not self._jumps or (ahead < self._jump if keyframe is None else keyframe <= max(self._at, 0)):
             return
         before, self.jumped = self._at, True
         for back in _BACK:
@@ -222,6 +223,15 @@ class _Reader:
                 self._frames = chain([first], frames)
                 return
         raise _NotThere
+
+    def _keyframe(self, time: float) -> float | None:
+        """Return the time of the last keyframe up to this time; None if the index of the file does not say it."""
+        entries = getattr(self._stream, "index_entries", ())  # PyAV before 16 has none
+        if len(entries) < 2:
+            return None
+        first = entries[0].timestamp  # times of decoding, which are as far from those of presentation for all keyframes
+        found = entries.search_timestamp(first + int(time / self._stream.time_base), backward=True)
+        return None if found < 0 else float((entries[found].timestamp - first) * self._stream.time_base)
 
     def _time(self, frame: Any) -> float:
         return float((frame.pts - self._first) * self._stream.time_base)

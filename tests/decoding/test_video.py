@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import random
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -14,7 +15,7 @@ import tarkit
 from tarkit.decoding import video as module
 from tarkit.decoding.decoder import parse_decode
 from tarkit.errors import TarkitError, Usage
-from tests._tools import each_row
+from tests._tools import ROUNDS, each_row
 
 av = pytest.importorskip("av")
 numpy = pytest.importorskip("numpy")
@@ -27,6 +28,10 @@ CODECS = [
     ("matroska", "mpeg4", {"g": "12"}),
     ("webm", "libvpx", {"g": "25", "deadline": "realtime"}),
     ("avi", "mpeg4", {"g": "12"}),
+    ("mp4", "libx264", {"bf": "3", "g": "10", "x264-params": "open-gop=1:scenecut=0"}),
+    ("mov", "libx264", {"bf": "2", "g": "7", "preset": "ultrafast"}),
+    ("mp4", "libx264", {"bf": "3", "g": "10", "x264-params": "open-gop=1:scenecut=0"}),
+    ("mov", "libx264", {"bf": "2", "g": "7", "preset": "ultrafast"}),
     ("mp4", "libx264", {"uneven": "1", "g": "20", "preset": "ultrafast"}),
 ]
 
@@ -117,6 +122,26 @@ def test_wanted_frames(number: int, wanted: dict[str, Any], monkeypatch: pytest.
         assert at.tolist() == pytest.approx([times[each] for each in chosen])
 
 
+def drawn(draw: random.Random) -> dict[str, Any]:
+    """Return random arguments of `video`."""
+    wanted: dict[str, Any] = {"start": round(draw.uniform(0, 4.7), 3)} if draw.random() < 0.6 else {}
+    if draw.random() < 0.4:
+        wanted["stop"] = round(wanted.get("start", 0) + draw.uniform(0.05, 3), 3)
+    if (kind := draw.randrange(3)) < 2:
+        wanted |= {"fps": draw.choice([0.7, 2, 3, 11])} if kind else {"stride": draw.randrange(1, 20)}
+    if draw.random() < 0.5:
+        wanted["frames"] = draw.randrange(1, 12)
+    return wanted
+
+
+def test_random_parts() -> None:
+    """Any part of any video has the frames of the whole."""
+    draw = random.Random(8)
+    for _ in range(60 * ROUNDS):
+        number, wanted = draw.randrange(len(CODECS)), drawn(draw)
+        assert numbers(tarkit.video(**wanted)(clip(number))) == expected(number, **wanted), (CODECS[number], wanted)
+
+
 def test_forms_and_sizes() -> None:
     """Shapes and types are those of pictures, with the frames in front; sizes are exact."""
     for form, shape, kind in [
@@ -148,15 +173,18 @@ def test_tensors_of_frames() -> None:
         assert numpy.array_equal(found.numpy(), array if form == "l8" else array.transpose(0, 3, 1, 2))
 
 
-def test_only_what_is_needed_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a long video the frames from the keyframe on are decoded, not those in front of it."""
-    monkeypatch.setattr(module, "_JUMP", 0.5)
+@pytest.mark.parametrize(("number", "jump"), [(0, 0.5), (0, 2.0), (3, 0.5)])
+def test_only_what_is_needed_is_decoded(number: int, jump: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames from the keyframe on are decoded, not those in front of it: far ones, and by the index of an mp4 near ones."""
+    if jump > 1 and not hasattr(av.stream.Stream, "index_entries"):
+        pytest.skip("PyAV before 16 does not say where keyframes are")
+    monkeypatch.setattr(module, "_JUMP", jump)
     read = []
     plain = module._Reader.next
     monkeypatch.setattr(module._Reader, "next", lambda self: read.append(1) or plain(self))
     for wanted, most in [({"start": 4.5, "frames": 1, "stride": 1}, 16), ({"fps": 1, "frames": 4}, 4 * 16)]:
         read.clear()
-        tarkit.video(**wanted)(clip())
+        tarkit.video(**wanted)(clip(number))
         assert len(read) <= most
 
 
