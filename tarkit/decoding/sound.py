@@ -65,10 +65,10 @@ class SoundDecoder:
             Exception: whatever the libraries raise.
         """
         contained = container_format(data[:HEAD]) is not None
-        media_library("numpy", "sound", extra="video" if contained else "sound")
+        numpy = media_library("numpy", "sound", extra="video" if contained else "sound")
         samples, rate = (self._by_av if contained else self._by_soundfile)(data)
         if self._form == "torch":
-            return media_library("torch", "sound as tensors").from_numpy(samples.T.copy()), rate
+            return media_library("torch", "sound as tensors").from_numpy(numpy.ascontiguousarray(samples.T)), rate
         return samples, rate
 
     def _frames(self, rate: int, whole: int) -> tuple[int, int]:
@@ -101,4 +101,5 @@ class SoundDecoder:
             if not pieces:
                 raise TarkitError("its sound has no frames")
             first, end = self._frames(rate, count)
-            return numpy.concatenate(pieces, 1)[:, first:end].T.copy(), rate
+            order = "F" if self._form == "torch" else "C"  # as the result has it in memory
+            return numpy.concatenate(pieces, 1)[:, first:end].T.copy(order), rate

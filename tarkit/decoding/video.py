@@ -226,7 +226,7 @@ class _Reader:
 
     def _keyframe(self, time: float) -> float | None:
         """Return the time of the last keyframe up to this time; None if the index of the file does not say it."""
-        entries = getattr(self._stream, "index_entries", ())  # PyAV before 16 has none
+        entries: Any = getattr(self._stream, "index_entries", ())  # PyAV before 16 has none
         if len(entries) < 2:
             return None
         first = entries[0].timestamp  # times of decoding, which are as far from those of presentation for all keyframes

@@ -175,7 +175,7 @@ def test_tensors_of_frames() -> None:
 
 @pytest.mark.parametrize(("number", "jump"), [(0, 0.5), (0, 2.0), (3, 0.5)])
 def test_only_what_is_needed_is_decoded(number: int, jump: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frames from the keyframe on are decoded, not those in front of it: far ones, and by the index of an mp4 near ones."""
+    """Frames from the keyframe on are decoded, not those in front of it; by the index of an mp4 also near ones."""
     if jump > 1 and not hasattr(av.stream.Stream, "index_entries"):
         pytest.skip("PyAV before 16 does not say where keyframes are")
     monkeypatch.setattr(module, "_JUMP", jump)
