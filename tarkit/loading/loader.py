@@ -11,10 +11,11 @@ from tarkit.dataset import open as open_dataset
 from tarkit.errors import TarkitError, Usage
 from tarkit.loading.ahead import loader_threads
 from tarkit.loading.division import WorkerPlace, find_place, find_process_group
-from tarkit.loading.epoch import EpochReader, Shards
+from tarkit.loading.epoch import EpochReader
 from tarkit.loading.identity import ShardFiles, find_changed
 from tarkit.loading.mixed import MixedReader, MixedShards, next_epoch
 from tarkit.loading.settings import LoaderOptions, LoaderSettings
+from tarkit.loading.shards import Shards
 from tarkit.loading.state import Progress
 from tarkit.loading.union import Positions, check_whole, continue_here, continue_mix, find_states
 from tarkit.mixing.mix import Mixture
@@ -49,6 +50,13 @@ def loader(inputs: Input | Iterable[Input] | Dataset, **options: Unpack[LoaderOp
 def _open_shards(data: Dataset, settings: LoaderSettings) -> Shards | MixedShards:
     """Return the shards of a dataset, or those of the sources of a mix."""
     return MixedShards(data, settings) if isinstance(data.origin, Mixture) else Shards(data.apart(), settings)
+
+
+def _open_reader(shards: Shards | MixedShards, place: WorkerPlace, progress: Progress) -> Reader:
+    """Return the reader of a worker, from a position on."""
+    if isinstance(shards, MixedShards):
+        return MixedReader(shards, place, progress)
+    return EpochReader(shards, place, progress)
 
 
 def _place_of(state: Mapping[str, Any]) -> WorkerPlace:
@@ -191,7 +199,7 @@ class Loader(Iterable[Any]):
         shards.check_idle(place)
         progress, self._loaded = self._loaded or self._next(), None
         self._epoch = progress.following
-        reader = self._reader = shards.reader(place, progress)
+        reader = self._reader = _open_reader(shards, place, progress)
         return self._epochs(reader, place)
 
     def _epochs(self, reader: Reader, place: WorkerPlace) -> Iterator[Any]:
@@ -205,7 +213,7 @@ class Loader(Iterable[Any]):
                     return
                 if remaining is None and not progress.given and progress.plan is None:
                     raise TarkitError("no samples: an iteration without end has nothing to give")
-                following = self._shards.reader(place, next_epoch(progress, remaining))
+                following = _open_reader(self._shards, place, next_epoch(progress, remaining))
                 if self._reader is reader:  # no other iteration has begun since
                     self._reader = following
                 reader = following

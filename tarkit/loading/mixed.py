@@ -16,10 +16,11 @@ from tarkit.dataset import Dataset
 from tarkit.errors import TarkitError, Usage
 from tarkit.loading.ahead import LoaderThreads
 from tarkit.loading.division import WorkerPlace
-from tarkit.loading.epoch import BARREN, Shards, refuse_idle
+from tarkit.loading.epoch import BARREN, EpochReader
 from tarkit.loading.order import PASSES
 from tarkit.loading.records import collate_lists
 from tarkit.loading.settings import LoaderSettings
+from tarkit.loading.shards import Shards, refuse_idle
 from tarkit.loading.state import Plan, Progress
 from tarkit.mixing.mix import MixOptions, MixSource, Mixture
 from tarkit.mixing.mixer import Until
@@ -252,10 +253,6 @@ class MixedShards:
             return None  # a source may end before `total`
         return size if any(self.weights(epoch, place)) else 0
 
-    def reader(self, place: WorkerPlace, progress: Progress) -> MixedReader:
-        """Return the reader of a worker, from a position on."""
-        return MixedReader(self, place, progress)
-
 
 def _part(total: int, place: WorkerPlace) -> int:
     """Return the part of a worker of a number of samples."""
@@ -302,7 +299,7 @@ class MixedReader:
         self._holds = shards.settings.batch is not None
         positions = progress.sources or [first_pass(progress.epoch, 0)] * len(shards.sources)
         self._readers = [
-            source.reader(place, position, self._holds)
+            EpochReader(source, place, position, self._holds)
             for source, position in zip(shards.sources, positions, strict=True)
         ]
         self._given = progress.given
@@ -376,7 +373,7 @@ class MixedReader:
             if draw.end(source):
                 return
             begin = first_pass(self._start.epoch, draw.passes[source], self._readers[source].later)
-            self._readers[source] = reader = shards.sources[source].reader(self._place, begin, self._holds)
+            self._readers[source] = reader = EpochReader(shards.sources[source], self._place, begin, self._holds)
             streams[source] = reader.items(parts[source])
 
     def _goes_on(self, source: int) -> bool:

@@ -13,10 +13,10 @@ from typing import Any
 
 from tarkit.errors import Usage
 from tarkit.loading.division import WorkerPlace
-from tarkit.loading.epoch import Shards
 from tarkit.loading.identity import marks_as_text
 from tarkit.loading.mixed import ABSENT, MixedShards, first_pass
 from tarkit.loading.order import PASSES, Unit, time_of
+from tarkit.loading.shards import Shards
 from tarkit.loading.state import Plan, Progress
 from tarkit.sizes import plural
 
