@@ -197,7 +197,8 @@ class TreeReader(InputReader):
             self._place, self.names = shard.name, NameChecks(limit=None)
             last: bytes | None = None
             loose: list[LoadedFile] = []
-            for key, files, _ in chain.from_iterable(batch.samples() for batch in self._origin.plan.batches(shard)):
+            samples = chain.from_iterable(batch.samples() for batch in self._origin.plan.batches(shard))
+            for key, files, _ in self._origin.cold.ahead(samples, lambda sample: sum(map(self._ask_for, sample[1]))):
                 there, lost = self._present([*loose, *((file, None) for file in files)])
                 if lost:
                     self.skipped.append(f"{lost}; its sample is left out")
