@@ -47,6 +47,11 @@ class Dataset(NamedTuple):
         return [self.directory / f"{index:04d}.tar" for index in range(MANY)]
 
     @property
+    def fewer(self) -> Path:
+        """The entries of the set wide, in samples of half as many."""
+        return self.directory / "fewer.tar"
+
+    @property
     def files(self) -> Path:
         """The directory of the files that the archive was made from."""
         return self.directory / "files"
@@ -114,6 +119,16 @@ def _labels(part: Dataset, final: Dataset, samples: int) -> None:
 
     with part.tar.open("wb") as tar:
         _write(tar, entries())
+
+
+def _wide(part: Dataset, final: Dataset, samples: int) -> None:
+    """Write samples of 100 entries; and the same entries in samples of 50."""
+    for path, fields in ((part.tar, 100), (part.fewer, 50)):
+        entries = (
+            entry(f"{index // fields:08d}.f{index % fields:02d}", b"%08d" % index) for index in range(100 * samples)
+        )
+        with path.open("wb") as tar:
+            _write(tar, entries)
 
 
 def _many(part: Dataset, final: Dataset, samples: int) -> None:
@@ -213,6 +228,7 @@ SETS: dict[str, tuple[int, int, Callable[[Dataset, Dataset, int], None]]] = {
     "labels": (100_000, 2048, _labels),
     "wds": (50_000, 4096, _wds),
     "long": (50_000, 4096, _long),
+    "wide": (3000, 200 << 10, _wide),
     "npy": (20_000, 80 << 10, _npy),
     "tree": (100_000, 12 << 10, _tree),
     "packed": (100_000, 2048, _packed),

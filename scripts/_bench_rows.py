@@ -56,6 +56,7 @@ class Rows:
         for work in self.stats, self.cat, self.split:
             for name in "tiny", "npy", *EXTENDED:
                 yield work(name)
+        yield self.wide()
         yield self.split_pipe("tiny")
         yield self.split_pipe("npy")
         yield self.order("sort", "__key__", 3.5, 9)
@@ -112,6 +113,13 @@ class Rows:
             ways.append(Way("GNU tar", [["tar", "-tf", tar]], lists))
         aims = {"tiny": within("cp", 2.5, 6), "npy": within("cp", 1.5, 1.7)}
         return Row(f"split {name}", name, ways, aims.get(name, within("GNU tar", 2, 7)))
+
+    def wide(self) -> Row:
+        """Copy samples of more entries than fit the array of the accelerator, compared with samples of fewer."""
+        data = self.data("wide")
+        words: Stage = ["cat", data.tar, "-o", self.out / "b.tar"]
+        fewer = Way("50 entries a sample", [[*self.tarkit, "cat", data.fewer, "-o", self.out / "b.tar"]], holds)
+        return Row("cat of 100 entries a sample", "wide", [*self.ours(words), fewer], within(fewer.who, 1.2))
 
     def split_pipe(self, name: str) -> Row:
         """Split a stream into shards."""
