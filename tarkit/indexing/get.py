@@ -15,8 +15,8 @@ from tarkit.pipeline.output import Output, refuse_overwrite
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import WHOLE, Sample
 from tarkit.samples.dataset import DatasetReader
-from tarkit.samples.fields import missing_field
 from tarkit.samples.items import SampleItems, describe_sample
+from tarkit.samples.lookup import missing_field
 from tarkit.samples.names import NearKeys, composed, fold, form_words, near_field, other_form
 from tarkit.samples.sample import TarSample, key_of, singly
 from tarkit.sizes import plural

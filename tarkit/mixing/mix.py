@@ -385,7 +385,11 @@ class MixReader(InputReader):
         spec, common, policy = laps.source.spec, self.mixture.fields, self.policy
         fields = Fields(rename=spec.rename, rekey=spec.rekey)
         weight = self.mixture.options.flat(laps.source.weight)
-        return Stock(spec.name, weight, laps, spec.probability, lambda samples: common(fields(samples, policy), policy))
+
+        def changed(samples: Iterator[TarSample]) -> Iterator[TarSample]:
+            return singly(common(fields(samples, policy), policy))
+
+        return Stock(spec.name, weight, laps, spec.probability, changed)
 
 
 @dataclass
@@ -455,7 +459,7 @@ class Laps:
         samples = singly(batches)
         if time > 1:
             reader.repeated = True
-            samples = Fields(rekey=f"{{key}}~{time}")(samples, reader.policy)
+            samples = singly(Fields(rekey=f"{{key}}~{time}")(batches, reader.policy))
         with flow:
             yield from samples
             flow.finish()

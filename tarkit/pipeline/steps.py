@@ -20,7 +20,7 @@ from tarkit.pipeline.stages import buffer_shuffle
 from tarkit.problems import Policy
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.fields import Fields
-from tarkit.samples.sample import SampleBatch, singly
+from tarkit.samples.sample import SampleBatch
 from tarkit.sizes import plural
 from tarkit.streams.location import Location
 
@@ -243,7 +243,7 @@ class Change(Step):
             words = f"this {spell('rekey')} gives two samples one key: another makes them differ"
             hint = f"{words}, {spell('rekey', '{index:09d}-{key}')} always"
             flow.run.policy.repairs |= {"joined-sample": hint, "repeated-key": hint}
-        return self.fields(singly(batches), flow.run.policy)
+        return self.fields(batches, flow.run.policy)
 
 
 class BufferShuffle(Step):

@@ -25,12 +25,12 @@ from tarkit.samples.lookup import (
     TEXTS as TEXT_FIELDS,
 )
 from tarkit.samples.names import spelled
-from tarkit.samples.sample import OPEN, Condition, SampleBatch
+from tarkit.samples.sample import OPEN, Condition, SampleBatch, TarSample
 from tarkit.samples.values import Name, step_into
 from tarkit.tables.vectors import CELL, NUMBERS, PRESENT, TEXT, TEXTS, TRUTHS, Columns, Vector, vector_like
 from tarkit.tar.fast import EntryColumns
 
-TOGETHER = 1 << 20  # bytes of a batch that are read as a whole for contents
+TOGETHER = 1 << 22  # bytes of a batch that are read as a whole for contents
 
 Fields = tuple[bytes, ...]  # of a sample, in order
 
@@ -80,6 +80,15 @@ class SameFields(Columns):
         return SameFields(
             self.batch, self.fields, list(compress(self.numbers, flags)), list(compress(self.entries, flags))
         )
+
+    def first(self) -> TarSample:
+        """Return the first sample."""
+        columns, samples = self.batch.entries, self.batch.samples
+        assert columns is not None
+        some = slice(self.entries[0], self.entries[0] + len(self.fields))
+        parts = [column[some] for column in columns[:5]]
+        rows = list(zip(*parts, repeat(b"0"), repeat(b""), repeat(-1), strict=False))
+        return TarSample(samples.keys[0], samples.source, rows, samples.start, samples.stops[0])
 
     def has(self, name: Name) -> bool:
         """Return whether all samples have a value; False: none has. Raises ValueError if they differ in that."""

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import count, repeat
 from typing import Literal, NamedTuple
 
 from tarkit import errors
 from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
 from tarkit.problems import Policy
+from tarkit.samples.changed import changed_batch
 from tarkit.samples.checks import duplicate_entries
-from tarkit.samples.names import form_words, near_field, other_form, spelled
-from tarkit.samples.sample import Assembly, TarSample, key_of, split_name
+from tarkit.samples.columns import groups_of
+from tarkit.samples.lookup import missing_field
+from tarkit.samples.names import spelled
+from tarkit.samples.sample import Assembly, SampleBatch, TarSample, key_of, split_name
 from tarkit.streams.codecs.registry import DECODED, MESSAGE_SUFFIXES, ZIP
 from tarkit.streams.source import Source
 from tarkit.tar import block
@@ -138,40 +143,84 @@ class Fields:
         """Whether a new key depends on the index of its sample."""
         return self.rekey is not None and ("{index" in self.rekey or "#" in self.rekey)
 
-    def __call__(self, samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
+    def __call__(self, batches: Iterator[SampleBatch], policy: Policy) -> Iterator[SampleBatch]:
         """Yield the samples with the selected fields."""
-        return samples if self.all else self._apply(samples, policy)
+        return batches if self.all else self._apply(batches, policy)
 
-    def _apply(self, samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
-        index = count = emptied = 0
+    def _apply(self, batches: Iterator[SampleBatch], policy: Policy) -> Iterator[SampleBatch]:
+        index = seen = emptied = 0
         first = b""  # the key of the first sample without fields left
         unused = dict(zip(self._drops, self.drop, strict=True))
-        for sample in samples:
-            if sample.key is None:
-                if not self.keep:
-                    yield sample
+        for batch in batches:
+            together = None if isinstance(batch, TarSample) else self._together(batch, index, policy, unused)
+            if together is not None:
+                index, seen = index + together.count, seen + together.count
+                yield together
                 continue
-            sample.complete()
-            count += 1
-            chosen = self._choose(sample, policy, unused)
-            if chosen == []:
-                emptied, first = emptied + 1, first or sample.key
-            if not chosen:
-                continue
-            key = sample.key
-            if self._rekey is not None:
-                key = self._rekey(sample.key, index, sample.source.name)
-                cut = len(sample.key)
-                chosen = [(entry, key + name[cut:] if key_of(entry) else name) for entry, name in chosen]
-            changed = _changed(sample, key, chosen, policy)
-            if changed is not None:
-                index += 1
-                yield changed
+            for sample in batch:
+                if sample.key is None:
+                    if not self.keep:
+                        yield sample
+                    continue
+                sample.complete()
+                seen += 1
+                chosen = self._choose(sample, policy, unused)
+                if chosen == []:
+                    emptied, first = emptied + 1, first or sample.key
+                changed = self._with_key(sample, chosen, index, policy) if chosen else None
+                if changed is not None:
+                    index += 1
+                    yield changed
         if emptied:
             counted = f"{emptied} samples, the first of them" if emptied > 1 else "1 sample,"
             policy.warn(f"no field is left of {counted} {show(first)}: left out")
-        for glob in unused.values() if count else ():
+        for glob in unused.values() if seen else ():
             policy.warn(f"{spell('drop')} {show(glob)} matches no field")
+
+    def _with_key(
+        self, sample: TarSample, chosen: list[tuple[Entry, bytes]], index: int, policy: Policy
+    ) -> TarSample | None:
+        """Return a sample of chosen entries with its new key; None if it is left out."""
+        assert sample.key is not None
+        key = sample.key
+        if self._rekey is not None:
+            key = self._rekey(key, index, sample.source.name)
+            cut = len(sample.key)
+            chosen = [(entry, key + name[cut:] if key_of(entry) else name) for entry, name in chosen]
+        return _changed(sample, key, chosen, policy)
+
+    def _together(
+        self, batch: SampleBatch, index: int, policy: Policy, unused: dict[re.Pattern[bytes], str]
+    ) -> SampleBatch | None:
+        """Return plain samples with the same fields as they become; None if they are to be looked at one by one."""
+        groups = groups_of(batch)
+        if groups is None or len(groups) > 1:
+            return None
+        fields, first = groups[0].fields, groups[0].first()
+        needed = [*(choice.old for choice in self.keep), *self.require]
+        if any(all(spelled(fields, name) is None for name in names) for names in needed):
+            return None
+        places, cut = {entry.start: place for place, entry in enumerate(first.entries)}, len(first.key or b"") + 1
+        kept = [(places[entry.start], name[cut:]) for entry, name in self._choose(first, policy, unused) or ()]
+        names = [name for _, name in kept]
+        if not kept or len(set(names)) < len(names) or any(0 in name for name in names):
+            return None
+        keys: Sequence[bytes] = batch.keys  # type: ignore[assignment]
+        if self._rekey is not None:
+            try:
+                keys = list(map(self._rekey, keys, count(index), repeat(batch.source.name)))
+            except TarkitError:
+                return None
+        if keys is batch.keys and kept == list(enumerate(fields)):
+            return batch
+
+        def remade(begin: int, stop: int) -> Iterator[TarSample]:
+            for number, sample in enumerate(batch.part(begin, stop), index + begin):
+                changed = self._with_key(sample, self._choose(sample, policy, {}) or [], number, policy)
+                assert changed is not None
+                yield changed
+
+        return changed_batch(batch, groups[0], keys, kept, remade)
 
     def _choose(
         self, sample: TarSample, policy: Policy, unused: dict[re.Pattern[bytes], str]
@@ -251,18 +300,6 @@ def pass_missing(problem: Problem, on_missing: OnMissing, policy: Policy) -> boo
     if on_missing == "warn":
         policy.say(problem)
     return on_missing != "error" or policy.apply(problem) == "keep"
-
-
-def missing_field(sample: TarSample, names: tuple[bytes, ...]) -> Problem:
-    """Return the problem of a sample that has none of these fields."""
-    key = sample.key or b""
-    fields = [entry.name[len(key) + 1 :] for entry in sample.entries if key_of(entry)]
-    message = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {', '.join(map(show, fields))}"
-    if same := next((form for name in names if (form := other_form(fields, name)) is not None), None):
-        message += f"; {show(same)} is that name {form_words(same)}"
-    elif near := next(filter(None, (near_field(tuple(fields), name) for name in names)), None):
-        message += f"; did you mean {show(near)}?"
-    return Problem("missing-field", sample.source.name, sample.start, message)
 
 
 def with_names(sample: TarSample, key: bytes, keep: list[FieldChoice] | None, policy: Policy) -> TarSample | None:
@@ -395,17 +432,14 @@ def _rekeyer(spec: str, base: tuple[str, ...]) -> Callable[[bytes, int, str], by
             "it may hold {key}, {index:06d}, {shard}, {stem}, {dir}, or # for nine digits",
         ) from None
 
-    def rekey(key: bytes, index: int, shard: str) -> bytes:
+    @lru_cache(64)
+    def words_of(shard: str) -> dict[str, str]:
         parts = directory_of(shard)
         below = "/".join(filter(None, parts[len(base) :] if tuple(parts[: len(base)]) == base else parts))
-        text = template.format(
-            key=os.fsdecode(key),
-            index=index,
-            shard=os.path.basename(shard),
-            stem=stem(shard),
-            dir=below + slash * bool(below),
-        )
-        new = os.fsencode(text)
+        return {"shard": os.path.basename(shard), "stem": stem(shard), "dir": below + slash * bool(below)}
+
+    def rekey(key: bytes, index: int, shard: str) -> bytes:
+        new = os.fsencode(template.format(key=os.fsdecode(key), index=index, **words_of(shard)))
         if b"\0" in new or split_name(new + b".x") != (new, b"x"):
             raise TarkitError(
                 f"{spell('rekey')} {show(spec)} makes {show(new)} of {show(key)}, which is not a key",

@@ -13,9 +13,8 @@ from functools import cache
 from typing import Any
 
 from tarkit.errors import Problem, show
-from tarkit.samples.fields import missing_field
-from tarkit.samples.names import spelled
-from tarkit.samples.sample import KEYLESS, TarSample
+from tarkit.samples.names import form_words, near_field, other_form, spelled
+from tarkit.samples.sample import KEYLESS, TarSample, key_of
 from tarkit.sizes import plural
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
@@ -214,6 +213,18 @@ class FieldLookup:
         """Return the problem of a field that is not of the required type."""
         detail = f"the field {show(field)} of {show(self.sample.key or b'')} {detail}"
         return Problem("bad-field", self.sample.source.name, self.sample.start, detail)
+
+
+def missing_field(sample: TarSample, names: tuple[bytes, ...]) -> Problem:
+    """Return the problem of a sample that has none of these fields."""
+    key = sample.key or b""
+    fields = [entry.name[len(key) + 1 :] for entry in sample.entries if key_of(entry)]
+    message = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {', '.join(map(show, fields))}"
+    if same := next((form for name in names if (form := other_form(fields, name)) is not None), None):
+        message += f"; {show(same)} is that name {form_words(same)}"
+    elif near := next(filter(None, (near_field(tuple(fields), name) for name in names)), None):
+        message += f"; did you mean {show(near)}?"
+    return Problem("missing-field", sample.source.name, sample.start, message)
 
 
 def number_or_text(text: str) -> int | float | str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _FIELD12 = 8**11 - 1  # the largest size and time that eleven octal digits hold: 8 GiB - 1
 _FIELD8 = 8**7 - 1
 _NAME, _PREFIX, _LINKNAME = 100, 155, 100
+_NO_PREFIX = bytes(_PREFIX)
 
 # The constant parts of a plain file's header: mode, uid, gid; then typeflag, an empty link name, magic, version, empty
 # owner names, device 0, an empty prefix. The checksum counts its own field as eight spaces (POSIX, "ustar Interchange
@@ -242,6 +243,28 @@ def rename(header: bytes, name: bytes) -> bytes:
         pax_entry = _pax_entry(name, pairs)
     others = [_raw(part) for part in extensions if part.kind not in (b.PAX, b.GNU_LONG_NAME)]
     return b"".join((*others, pax_entry, long_entry, _place(last.block, *where), last.payload))
+
+
+def rename_entry(entry: bytes, old: bytes, name: bytes) -> bytes | None:
+    """Return an entry with another name, as `rename` does; None where more than the name in one block would change.
+
+    `old` is the name that it has. The checksum is that of the bytes that stay and of those that change.
+    """
+    if name == old:
+        return entry
+    if len(name) > _NAME or entry[156:157] in b.EXTENSIONS:
+        return None
+    if entry[257:263] == b.USTAR_MAGIC and entry[345 : 345 + _PREFIX] != _NO_PREFIX:
+        return None
+    head = name.ljust(_NAME, b"\0") + entry[_NAME:148]
+    tail = entry[156:]
+    total = (adler32(head) & 0xFFFF) - 1 + _sum_of_tail(tail[: b.BLOCK - 156]) + 8 * 32
+    return b"%b%06o\0 %b" % (head, total, tail)
+
+
+@lru_cache(64)
+def _sum_of_tail(tail: bytes) -> int:
+    return sum(tail)  # of most archives all headers have the same
 
 
 def _parts(header: bytes) -> list[_Part]:

@@ -6,6 +6,7 @@ import functools
 import io
 import json
 import tarfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tarkit.errors import TarkitError
+from tarkit.streams.ranges import HeldRange
 from tarkit.tar import block as b
 from tarkit.tar import header as h
 from tarkit.tar import pax
+from tarkit.tar.reader import TarReader
 from tests._tools import each_row
 
 DATA = Path(__file__).parents[1] / "data"
@@ -371,3 +375,18 @@ def test_tarfile_reads_the_name_of_a_sparse_file_and_not_the_placeholder() -> No
 def test_headers_that_cannot_be_renamed(header: bytes, new: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         h.rename(header, new)
+
+
+def test_rename_entry_is_rename() -> None:
+    """An entry with another name is that with the header that `rename` makes, or None where that does more."""
+    done = 0
+    for path in sorted(DATA.glob("*.tar")):
+        data = path.read_bytes()
+        with suppress(TarkitError):  # the rest of an archive in several volumes
+            for entry in TarReader(HeldRange("a", 0, data)):
+                head, rest = data[entry.start : entry.data], data[entry.data : entry.stop]
+                for name in (b"a", b"d/" + entry.name[-60:], b"n" * 100, b"n" * 101, b"\xff.txt", entry.name):
+                    renamed = h.rename_entry(head + rest, entry.name, name)
+                    done += renamed not in (None, head + rest)
+                    assert renamed in (None, h.rename(head, name) + rest), (path, name)
+    assert done > 100
