@@ -25,11 +25,17 @@ def is_cached(path):
 
 
 def evict(paths):
-    """Drop files from the cache of the system; skip the test where that does not work."""
+    """Drop files from the cache of the system; skip the test where that does not work, or reads are not counted."""
     for path in paths:
+        before = cold._blocks()
         fd = os.open(path, os.O_RDWR)
         os.fsync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if path is paths[-1] and not is_cached(path):
+            os.pread(fd, 1, 0)
+            if cold._blocks() == before:
+                pytest.skip("the system does not count what is read from this file system")
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(fd)
     if any(map(is_cached, paths)):
         pytest.skip("this file system keeps its files in the cache")
