@@ -156,6 +156,8 @@ class ViewReader:
     def parts_of(self, rows: Rows) -> Iterator[tuple[RemoteSource, int, int]]:
         """Yield the ranges to be fetched: whole samples, or the first headers of large ones that are not read now.
 
+        Once headers behind these were requested one by one, the ends of such samples are fetched as well.
+
         Their objects are opened, many at a time. A range that cannot be is left out: it is reported in its turn.
         """
         self._open(dict.fromkeys(rows.shards))
@@ -168,6 +170,8 @@ class ViewReader:
                 if not is_object(source) or not _can_be(source, start, stop):
                     continue
                 if not whole and stop - start > source.gap:
+                    if source.missed and stop - start > 2 * HEADERS:  # headers behind a large content
+                        yield source, stop - HEADERS, stop
                     stop = start + HEADERS
                 yield source, start, stop
 

@@ -60,6 +60,7 @@ class RemoteSource(WindowSource):
     Attributes:
         gap: bytes between two positions that are read through.
         held: ranges that were fetched before their turn (see `prefetch`): they are read from memory.
+        missed: whether there were such ranges when others were read.
     """
 
     ahead = (LEAST, 1 << 15, 1 << 18, 1 << 20)
@@ -82,6 +83,7 @@ class RemoteSource(WindowSource):
         self._thread = 0  # the one that called `peek`
         self._whole = False  # whether contents are read
         self.held: list[HeldRanges] = []
+        self.missed = False
         self._borrowers: set[Callable[[], None]] = set()
 
     def peek(self, pos: int, n: int) -> memoryview:
@@ -89,6 +91,7 @@ class RemoteSource(WindowSource):
         n = max(min(n, (self.size or 0) - pos), 0)  # the window stays at the end
         if (held := self._find(pos, pos + n)) is not None:
             return held[: max(n, KEPT)]
+        self.missed = self.missed or bool(self.held)
         kept, most = self._kept, KEPT_WHOLE if self._whole else KEPT
         if pos + n > self._end and self._base <= kept <= self._end and 0 < pos - kept <= most and self._is_near(pos):
             return super().peek(kept, pos - kept + n)[pos - kept :]

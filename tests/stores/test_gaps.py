@@ -120,6 +120,24 @@ def test_headers_of_samples_of_a_view(server: HttpServer, run: Run, here: Path) 
     assert served.sent <= (len(rows) + 1) * LEAST
 
 
+def test_headers_behind_contents(server: HttpServer, run: Run, here: Path) -> None:
+    """Once some were requested one by one, those at the ends of samples are fetched before their turn."""
+    data = tar([entry for name, content in MEMBERS for entry in ((name, content), (name[:3] + ".cls", b"1"))])
+    Path("a.tar").write_bytes(data)
+    url = server.serve("/a.tar", data)
+    run("shuffle", url, "--seed", "1", "-o", "v.parquet")
+    counted = run("stats", "a.tar", "--total").stdout
+    server.log.clear()
+    assert run("stats", "v.parquet", "--total", "--net-gap", "0").stdout == counted
+    ranges = [headers["Range"].removeprefix("bytes=").split("-") for _, _, headers in server.log]
+    assert len(ranges) <= 2 * 100 + 2
+    size = len(data) // 100 // 512 * 512
+    ends = {(n + 1) * size - 1 for n in range(100)}
+    assert sum(int(last) in ends for _, last in ranges) > 20  # the first groups are without; neighbours are one
+    found = sorted(run("tsv", "v.parquet", "-f", "cls", "--net-gap", "0").stdout.decode().splitlines()[1:])
+    assert found == [f"{n:03}\t1" for n in range(100)]
+
+
 def test_objects_that_are_opened_before_their_turn(server: HttpServer, run: Run, here: Path) -> None:
     """Their first bytes are no more than those of a gap; of one that is read whole they are."""
     for n in range(8):
