@@ -12,7 +12,7 @@ from tarkit.stores.reading import RangeRequest
 from tarkit.streams.remote import HeldRanges, RemoteSource
 from tarkit.threads import Worker
 
-REQUESTS = 32
+REQUESTS = 64
 """Requests that are made at a time."""
 
 SHARE = 8
