@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,12 +21,17 @@ _LIBRARIES = {  # module: the library, and the extra of tarkit that installs it
     "av": ("PyAV", "video"),
 }
 
+_LOADED: dict[str, Any] = {}  # modules that are imported to their ends, in whichever thread
+
 
 def media_library(module: str, content: str, *, encode: bool = False, extra: str = "") -> Any:
     """Return a module, to decode or to encode `content`. Raises MissingLibrary if it is not installed."""
+    if (found := _LOADED.get(module)) is not None and found is sys.modules.get(module):
+        return found  # an import takes 4 us, and a picture asks for several
     library, usual = _LIBRARIES[module]
     purpose = f"to encode {content}" if encode else f"{spell('decode')} of {content}"
-    return load_library(module, purpose, library, extra or usual)
+    _LOADED[module] = load_library(module, purpose, library, extra or usual)
+    return _LOADED[module]
 
 
 @contextmanager

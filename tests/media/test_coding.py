@@ -309,7 +309,7 @@ def test_pickles_only_when_allowed() -> None:
 @each_row(
     ("module", "field", "needed", "extra"),
     [
-        ("PIL", "jpg", "pictures needs Pillow", "images"),
+        ("PIL.Image", "jpg", "pictures needs Pillow", "images"),
         ("numpy", "npy", "arrays needs numpy", "numpy"),
         ("numpy", "ten", "arrays needs numpy", "numpy"),
         ("msgpack", "mp", "msgpack needs msgpack", "msgpack"),
