@@ -27,7 +27,7 @@ from tarkit.samples.lookup import (
 from tarkit.samples.names import spelled
 from tarkit.samples.sample import OPEN, Condition, SampleBatch, TarSample
 from tarkit.samples.values import Name, step_into
-from tarkit.tables.vectors import CELL, NUMBERS, PRESENT, TEXT, TEXTS, TRUTHS, Columns, Vector, vector_like
+from tarkit.tables.vectors import CELL, EXACT, NUMBERS, PRESENT, TEXT, TEXTS, TRUTHS, Columns, Vector, vector_like
 from tarkit.tar.fast import EntryColumns
 
 TOGETHER = 1 << 22  # bytes of a batch that are read as a whole for contents
@@ -124,7 +124,7 @@ class SameFields(Columns):
         if form == PRESENT:
             return Vector(TRUTHS, [True] * self.count)
         contents = self.contents(place)
-        if form == CELL:
+        if form in (CELL, EXACT):
             return Vector("", contents)
         return _texts(contents) if form == TEXT else _values(name.field, contents)
 
@@ -132,7 +132,7 @@ class SameFields(Columns):
         keys: Sequence[bytes] = self.batch.samples.keys  # type: ignore[assignment]
         if len(self.numbers) < len(keys):
             keys = list(map(keys.__getitem__, self.numbers))
-        if form == CELL:
+        if form in (CELL, EXACT):
             return Vector("", keys)
         joined = os.fsdecode(b"\0".join(keys))
         if not is_unicode(joined):
@@ -149,7 +149,7 @@ class SameFields(Columns):
         for document, path in name.paths:
             place = self.find(document)
             if place is not None:
-                values = _documents(self.contents(place))
+                values = _documents(self.contents(place), form == EXACT)
                 try:
                     for step in path:
                         values = _members(values, step)
@@ -174,7 +174,7 @@ class SameFields(Columns):
         if word == "offset":
             return Vector(NUMBERS, [samples.start_of(number) for number in self.numbers])
         if word == "shard":
-            if form == CELL:
+            if form in (CELL, EXACT):
                 return Vector("", [os.fsencode(samples.source.name)] * self.count)
             if not is_unicode(samples.source.name):
                 raise ValueError
@@ -252,9 +252,13 @@ def _values(field: bytes, contents: Sequence[bytes]) -> Vector:
     return vector_like(list(map(number_or_text, _texts(contents).values)))
 
 
-def _documents(contents: Sequence[bytes]) -> list[Any]:
-    """Return the values of JSON in UTF-8. Raises ValueError for other content, and for what may be no Unicode text."""
-    decode: Callable[[str], Any] = json_decoder(False).decode
+def _documents(contents: Sequence[bytes], exact: bool = False) -> list[Any]:
+    """Return the values of JSON in UTF-8, with `exact` its numbers as written.
+
+    Raises:
+        ValueError: other content, or what may be no Unicode text.
+    """
+    decode: Callable[[str], Any] = json_decoder(exact).decode
     texts = list(map(bytes.decode, contents))
     if any(map(may_have_surrogates, texts)) or not all(text[:1] in "{[" and text[1:2] > "\0" for text in texts):
         raise ValueError

@@ -29,8 +29,9 @@ class Vector(NamedTuple):
     values: Iterable[Any]
 
 
-VALUE, TEXT, PRESENT, CELL = "value", "text", "present", "cell"
-"""What of a name is asked for: its value, its text, whether there is a value, or its bytes and numbers."""
+VALUE, TEXT, PRESENT, CELL, EXACT = "value", "text", "present", "cell", "exact"
+"""What of a name is asked for: its value, its text, whether there is a value, its bytes and numbers, or the same with
+numbers of JSON as they are written."""
 
 
 FAILURES = (KeyError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, re.error)

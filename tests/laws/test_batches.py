@@ -109,6 +109,8 @@ def chain(draw: random.Random, data: Any) -> tuple[str, Any]:
 
 STEPS: list[Any] = [
     *[lambda draw: ("where", (draw.choice(EXPRESSIONS),))] * 6,
+    lambda draw: ("sort", (draw.choice(("json.width", "json.tags", "size", "offset.cls", "cls", "json")),)),
+    lambda draw: ("sort", ("json.width", draw.choice(("int", "float", "str")))),
     lambda draw: ("match", (draw.choice(("7$", "^k00", "é")),)),
     lambda draw: ("sample", (0.4, 3)),
     lambda draw: ("slice", (draw.randrange(9), draw.choice((None, 5, 90)), draw.choice((1, 1, 3)))),
