@@ -1,8 +1,9 @@
 """One epoch of arrays for training, for `scripts/bench loader`.
 
-`python _bench_loader_inside.py WHO PLACE BATCH WORKERS`: PLACE is a directory of shards or of loose files, or the URL
-of a bucket with them. Prints the times, without imports, and the number of samples. Of loose objects a part is
-read, and its time is multiplied.
+`python _bench_loader_inside.py WHO PLACE BATCH WORKERS`: WHO is one of WAYS, or `one set`, `table`, `archive` or `both`
+for joins, of which PLACE has the directories `in` and `joined`. PLACE is else a directory of shards or of loose files,
+or the URL of a bucket with them. Prints the times, without imports, and the number of samples. Of loose objects a part
+is read, and its time is multiplied.
 """
 
 from __future__ import annotations
@@ -99,6 +100,25 @@ WAYS = {
 }
 
 
+def joined(name: str, scratch: Path) -> tuple[str, int]:
+    """Read bytes with tarkit's loader, with a table or an archive joined; return times and samples of the second epoch.
+
+    In the first one it reads the table, and the headers of the archive.
+    """
+    import tarkit
+
+    data = tarkit.open(sorted(map(str, (scratch / "in").glob("*.tar"))))
+    if name in ("archive", "both"):
+        data = data.join(scratch / "joined/features.tar").set("emb")
+    if name in ("table", "both"):
+        data = data.join(scratch / "joined/captions.csv").set("txt")
+    loader = tarkit.loader(data, shuffle_shards=False)
+    assert len(next(iter(loader))) == 4 + (name in ("archive", "both")) + (name in ("table", "both"))
+    began = clock()
+    count = sum(1 for _ in loader)
+    return since(began), count
+
+
 def read(batches: Iterable[Any]) -> tuple[int, int]:
     """Read all batches; return the number of samples, and the sum of their labels."""
     count = total = 0
@@ -111,6 +131,9 @@ def read(batches: Iterable[Any]) -> tuple[int, int]:
 
 def main(who: str, place: str, batch: str, workers: str) -> None:
     """Time one epoch."""
+    if who not in WAYS:
+        print(*joined(who, Path(place)))
+        return
     data = WAYS[who](place)
     began = clock()
     count, total = read(DataLoader(data, batch_size=int(batch), num_workers=int(workers)))

@@ -480,7 +480,9 @@ class Dataset(Chain):
     ) -> Self:
         """Give samples the rows of a table with their keys. Its columns are values then, before fields: see `set`.
 
-        Order and number of the samples stay. The table is kept in temporary space, with 64 MB in memory.
+        A second `join` makes fields of all columns of the first table, as `set()` does, and so does a loader, unless
+        `set` was called; `set("")` makes none. Order and number of the samples stay. 64 MB of the table are in memory,
+        the rest is in temporary space.
 
         Args:
             table: a file, by its suffix csv, tsv, jsonl or Parquet; a view; or archives (`tar`), or a dataset, of which
@@ -501,14 +503,17 @@ class Dataset(Chain):
         ['a/1']
         """
         from tarkit.joining.join import Join
+        from tarkit.joining.set_fields import with_columns
         from tarkit.joining.spec import JoinSpec
 
         check_text(by=by)
         check_choice("on_duplicate", on_duplicate, OnDuplicate)
         if isinstance(table, Chain):
             name = and_more([location.name for location in table.locations])
-            return self.then(Join(JoinSpec(name, column, by, on_duplicate, table.storage, table)))
-        return self.then(Join(JoinSpec.of(os.fspath(table), column, by, on_duplicate, self.storage)))
+            spec = JoinSpec(name, column, by, on_duplicate, table.storage, table)
+        else:
+            spec = JoinSpec.of(os.fspath(table), column, by, on_duplicate, self.storage)
+        return with_columns(self).then(Join(spec))
 
     def set(self, *fields: str | Iterable[str]) -> Self:
         """Make fields of columns, of a table (`join`) or of a view: `set("cls txt:caption json:{a,b}")`.

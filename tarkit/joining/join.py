@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tarkit.errors import Problem, Unsupported
+from tarkit.errors import Problem
 from tarkit.joining.columns import JoinedColumns
 from tarkit.joining.spec import KEY_COLUMN, JoinSpec
 from tarkit.joining.table import FoundRow, JoinCounts, JoinTable
@@ -199,8 +199,6 @@ class Join(Step):
         for sample in singly(batches):
             if sample.key is not None:
                 sample.complete()
-                if isinstance(sample.row, JoinedRow):
-                    raise _joined_twice(joined.table.name)
                 if value is None:
                     number = counts.find(sample.key, lambda sample=sample: [raw[0] for raw in sample.raw])  # type: ignore[misc]
                 else:
@@ -211,8 +209,8 @@ class Join(Step):
                             continue
                         number = counts.find_by(None, sample.key)
                 sample.joined = words
-                if number is not None:
-                    sample.row = JoinedRow(joined, number, sample.row)
+                if number is not None or sample.row is not None:
+                    sample.row = JoinedRow(joined, number or 0, sample.row)
             yield sample
         joined.counts.ended = True
 
@@ -225,8 +223,6 @@ class Join(Step):
                 if sample.key is None:
                     yield sample
                     continue
-                if isinstance(sample.row, JoinedRow):
-                    raise _joined_twice(table.name)
                 at = number % TOGETHER
                 if not at:
                     some = keys[number : number + TOGETHER]
@@ -237,6 +233,8 @@ class Join(Step):
                     counts.count(sample.key, found and (found[0], ()))
                 if found is not None:
                     sample.row = _new(JoinedRow, (joined, found[0], sample.row, ahead, at))
+                elif sample.row is not None:
+                    sample.row = JoinedRow(joined, 0, sample.row)
                 yield sample
         counts.ended = True
 
@@ -288,8 +286,3 @@ def _report(counts: JoinCounts, flow: Flow) -> None:
         counts.check()
     flow.run.facts["join"], text = counts.summary()
     flow.run.tell(text)
-
-
-def _joined_twice(name: str) -> Unsupported:
-    hint = "make fields of the columns of the first one before: data.join(a).set().join(b)"
-    return Unsupported(f"{name}: the samples have rows of another table already", hint)

@@ -6,14 +6,15 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tarkit import errors
 from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
 from tarkit.joining.altered import AlteredSample
 from tarkit.joining.columns import JoinedColumns
 from tarkit.joining.edit import FieldEdit, assigned
-from tarkit.joining.join import JoinedRow
+from tarkit.joining.join import Join, JoinedRow
+from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.steps import Flow, Step
 from tarkit.pipeline.view_rows import NotView, view_file
 from tarkit.problems import Policy
@@ -24,6 +25,8 @@ from tarkit.streams.location import is_view
 from tarkit.tables.assignments import Assignment, assignment_of, columns_of
 from tarkit.tables.recipe import MalformedRow, parse_source
 from tarkit.tables.rows import content_of, holds_integer
+
+Joined = TypeVar("Joined", bound=Chain)
 
 MOST_PLANS = 1000  # of samples with other fields, or rows with other columns, that are remembered
 
@@ -41,8 +44,8 @@ class SetFields(Step):
         self.assignments = assignments
 
     def leaves_out(self, policy: Policy) -> bool:
-        """Return True: a sample whose fields are all removed is left out."""
-        return True
+        """Return whether columns may remove all fields of a sample, or the policy leaves samples out."""
+        return bool(self.assignments) or bool(self.assignments is None and policy.skipped)
 
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the samples with their new fields.
@@ -80,6 +83,16 @@ class SetFields(Step):
             )
 
 
+def with_columns(data: Joined) -> Joined:
+    """Return a dataset in which the columns of a joined table are fields, all of them if no `set` says which."""
+    for step in reversed(data.steps):
+        if isinstance(step, SetFields):
+            return data
+        if isinstance(step, Join):
+            return data.then(SetFields(None))
+    return data
+
+
 class _Plan(NamedTuple):
     """What is set in plain samples that have the same fields, and rows with the same columns.
 
@@ -112,6 +125,10 @@ class FieldSetter:
         emptied, first = 0, b""
         for sample in samples:
             if sample.row is None or sample.key is None:
+                yield sample
+                continue
+            if isinstance(sample.row, JoinedRow) and not sample.row.place:
+                sample.row = sample.row if self._keeps_rows else sample.row.before
                 yield sample
                 continue
             sample.complete()

@@ -9,6 +9,7 @@ from tarkit.arguments import check_at_least, list_words, suggest_arguments
 from tarkit.dataset import Dataset
 from tarkit.dataset import open as open_dataset
 from tarkit.errors import TarkitError, Usage
+from tarkit.joining.set_fields import with_columns
 from tarkit.loading.ahead import loader_threads
 from tarkit.loading.division import WorkerPlace, find_place, find_process_group
 from tarkit.loading.epoch import EpochReader
@@ -119,7 +120,7 @@ class Loader(Iterable[Any]):
             data = inputs
         else:
             data = open_dataset(inputs, **reading)
-        data = data if where is None else data.where(where)
+        data = with_columns(data if where is None else data.where(where))
         data = data if select is None else data.select(select)
         if decode is not None:
             data = data.decode(decode, allow_pickle=allow_pickle)

@@ -129,6 +129,44 @@ def test_samples(seed: int, here: Path) -> None:
     assert {sample.key: list(sample.items()) for sample in tarkit.open("out.tar")} == expected
 
 
+def test_columns_without_set(here: Path) -> None:
+    """In a loader, and before another join, columns and joined samples are fields, unless `set` says which."""
+    pytest.importorskip("pyarrow")
+    keys = ["d/1", "d/2", "d/3"]
+    write("s-0.tar", {key: {"bin": b"B"} for key in keys}, Random(1))
+    write("o.tar", {key: {"npy": key.encode()} for key in keys[:2]}, Random(1))
+    Path("t.csv").write_text("__key__,txt,n\n" + "".join(f"{key},text,{key[-1]}\n" for key in keys))
+    both = tarkit.open("s-0.tar").join(tarkit.open("o.tar")).join("t.csv")
+    expected = {key: {"bin": b"B", "npy": key.encode(), "txt": b"text", "n": key[-1:].encode()} for key in keys}
+    del expected["d/3"]["npy"]
+    assert dict(map(record, tarkit.loader(both))) == expected
+    assert len(tarkit.loader(both, shuffle="full", equal="drop")) == 3
+    chosen = tarkit.loader(both, where="n > 1", select="bin txt")
+    assert dict(map(record, chosen)) == {key: {"bin": b"B", "txt": b"text"} for key in ["d/2", "d/3"]}
+    none = tarkit.loader(both.where("n < 2").set(""))
+    assert dict(map(record, none)) == {"d/1": {"bin": b"B", "npy": b"d/1"}}
+
+
+def test_samples_of_a_view_without_a_row(here: Path) -> None:
+    """They stay as they are, and so do the values of the view."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    keys = ["d/1", "d/2", "d/3"]
+    write("s.tar", {key: {"bin": b"B"} for key in keys}, Random(1))
+    tarkit.open("s.tar").write("v.view.parquet")
+    parquet.write_table(
+        parquet.read_table("v.view.parquet").append_column("x", arrow.array([7, 8, 9])), "v.view.parquet"
+    )
+    Path("t.csv").write_text("__key__,txt\nd/2,text\n")
+    data = tarkit.open("v.view.parquet").join("t.csv")
+    expected = {key: {"bin": b"B", **({"txt": b"text"} if key == "d/2" else {})} for key in keys}
+    for words in (), ("txt",):
+        assert {sample.key: dict(sample) for sample in data.set(*words)} == expected
+        assert dict(map(record, tarkit.loader(data.set(*words), shuffle="full"))) == expected
+    assert [sample.key for sample in data.where("x > 7")] == ["d/2", "d/3"]
+    with_x = data.set("txt").set("n:x")
+    assert {sample.key: sample["n"] for sample in with_x} == {"d/1": b"7", "d/2": b"8", "d/3": b"9"}
+
+
 @pytest.mark.parametrize("seed", range(12 * ROUNDS))
 def test_resumed(seed: int, here: Path) -> None:
     """Stopped at random places, on the same and other nodes and workers: each sample comes once, with its row."""
