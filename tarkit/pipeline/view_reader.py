@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from tarkit.streams.remote import RemoteSource
 
 LEAST = 5  # samples that are checked together
+NEXT = 1 << 12  # bytes of an entry behind others that are read together
 _NO_VALUES = RowGroup(StoredColumns(None), 0, frozenset(), "")
 HEADERS = 1 << 12  # bytes that are fetched of a large sample whose contents are not needed
 
@@ -391,7 +392,7 @@ class ViewReader:
             except TarkitError:
                 return at
             size = 0 if plain is None else min(plain.count, count - at)
-            if plain is None or plain.keys[:size] != list(batch.keys[at : at + size]):
+            if plain is None or list(plain.keys[:size]) != list(batch.keys[at : at + size]):
                 return at
             if list(plain.stops[:size]) != list(batch.stops[at : at + size]):
                 return at
@@ -486,11 +487,12 @@ def _open_plain(location: Location) -> WindowSource:
 
 
 def _in_memory(batch: SampleBatch) -> SampleBatch:
-    """Return samples in a row, whose bytes are read if they are not many."""
+    """Return samples in a row, whose bytes are read if they are few, with a next entry, which ends the last one."""
     source, start, stop = batch.source, batch.start, batch.stop
     if batch.places is not None or stop - start > READ:
         return batch
-    held = HeldRange(source.name, start, source.read(start, stop))
+    end = min(stop + NEXT, source.size or stop)
+    held = HeldRange(source.name, start, source.read(start, end))
     starts = (start, *batch.stops)
     places = [(source, at) for at in starts[:-1]]
     return SampleBatch(held, start, batch.keys, batch.stops, places=places)  # type: ignore[arg-type]
