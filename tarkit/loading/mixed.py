@@ -360,7 +360,7 @@ class MixedReader:
             if self._before is None:
                 self._before = self._now()  # what follows changes passes and readers
             barren = not self._readers[source].read
-            if barren and self._readers[source].planned and not self._goes_on(source):
+            if barren and not self._has_more(source):
                 if draw.leave_out(source):  # others have what is left of it
                     return
                 continue
@@ -376,9 +376,10 @@ class MixedReader:
             self._readers[source] = reader = EpochReader(shards.sources[source], self._place, begin, self._holds)
             streams[source] = reader.items(parts[source])
 
-    def _goes_on(self, source: int) -> bool:
-        """Return whether a source of which a plan has nothing for this worker has another pass."""
-        return self._shards.begins_again and self._shards.sources[source].has_part(self._place)
+    def _has_more(self, source: int) -> bool:
+        """Return whether another pass may have samples of a source, of which a pass has none for this worker."""
+        again = self._shards.begins_again or not self._readers[source].planned
+        return again and self._shards.sources[source].has_part(self._place)
 
     def _leave_out(self, source: int) -> None:
         """Leave out a source of which this worker has no sample. Raises TarkitError if no worker has one."""

@@ -162,7 +162,8 @@ def check_settings(seed: int) -> None:
         if moves and random.random() < 0.7:
             chosen = places(random)
             mix["whole"] = mix["whole"] and all_have_part(data, options, chosen)
-    last = options["epochs"] - 1 if options["epochs"] else max(state["epoch"] for state in states or ()) + 1
+    begun = [*(epoch for epoch, _ in found), *(state["epoch"] for state in states or ())]
+    last = options["epochs"] - 1 if options["epochs"] else max(begun) + 1
     for loader in loaders(options, chosen, states, data):
         found += read(loader, None, last)
     counts: list[Counter[str]] = [Counter() for _ in range(last + 1)]

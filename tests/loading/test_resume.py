@@ -53,12 +53,13 @@ def draw(random: Random, shards: int) -> tuple[dict[str, Any], int]:
 
 def draw_more(random: Random, options: dict[str, Any]) -> dict[str, Any]:
     """Return the options, or others that go together: a buffer that begins early, all samples, a choice, draws."""
-    kind = random.choice(["as it is"] * 3 + ["initial", "full", "where", "drawn"])
+    kind = random.choice(["as it is"] * 3 + ["initial", "full", "where", "drawn", "length"])
     more: dict[str, dict[str, Any]] = {
         "as it is": {},
         "initial": {"shuffle": 30, "initial": random.randint(1, 30)},
         "full": {"shuffle": "full", "interleave": 1},
         "where": {"where": "cls % 3 != 1", "equal": None, "shuffle": random.choice([0, 20, "full"]), "interleave": 1},
+        "length": {"length": random.choice([9, 60, 150]), "equal": None},
         "drawn": {"resample": True, "length": random.choice([9, 60, 150]), "equal": None},
     }
     return {**options, **more[kind]}
@@ -118,7 +119,7 @@ def test_random_loaders(here: Path) -> None:
             assert found[:MOST] == whole, (seed, how)
             assert last.epoch == whole_loader.epoch == (options["epochs"] or 1)
             assert list(islice(last, 9)) == list(islice(whole_loader, 9))
-        if options["epochs"] and "resample" not in options and all(len(part) < MOST for part in wholes):
+        if options["epochs"] and "length" not in options and all(len(part) < MOST for part in wholes):
             check_epochs(wholes, shards, options)
 
 
