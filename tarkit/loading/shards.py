@@ -226,7 +226,7 @@ class Shards:
         totals = [self.part_size(epoch, part) for part in place.all()]
         if not settings.allow_idle:
             refuse_idle(totals, place, epoch)
-        return min(totals) if drop else max(totals)
+        return min(totals) if drop or not totals[place.number] else max(totals)  # who has none repeats none
 
     def length(self, epoch: int, place: WorkerPlace) -> int | None:
         """Return the number of samples of a worker in an epoch; None if it is not known."""

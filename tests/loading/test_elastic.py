@@ -97,15 +97,11 @@ def keys(items: Any) -> list[str]:
 def read(loader: tarkit.Loader, count: int | None = None, last: int | None = None) -> list[tuple[int, str]]:
     """Return the epochs and keys of the next samples or batches, of all, or of those up to an epoch."""
     found: list[tuple[int, str]] = []
-    try:
-        for item in islice(loader, count):
-            epoch = loader.state_dict()["epoch"]
-            if last is not None and epoch > last:
-                break
-            found += [(epoch, key) for key in keys([item])]
-    except tarkit.TarkitError as error:
-        if "an iteration without end has nothing to give" not in str(error):  # as one that has no part
-            raise
+    for item in islice(loader, count):
+        epoch = loader.state_dict()["epoch"]
+        if last is not None and epoch > last:
+            break
+        found += [(epoch, key) for key in keys([item])]
     return found
 
 
@@ -180,8 +176,9 @@ def test_random_settings(here: Path) -> None:
         try:
             check_settings(seed)
         except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
+            if "an iteration without end has nothing to give" not in str(error):  # to a worker that has no part
+                error.add_note(f"seed {seed}")
+                raise
 
 
 @pytest.mark.parametrize("equal", [None, "drop"])
