@@ -106,10 +106,16 @@ def draw_options(draw: random.Random) -> dict[str, Any]:
 def draw_inputs(draw: random.Random, options: dict[str, Any]) -> Any:
     """Return inputs of a loader that go with its options."""
     plain = ["s-0.tar", "s-2.tar", "s-4.tar"] if options["shuffle"] == "full" else SHARDS
-    kind = draw.choice(("archives", "archives", "mix", "join"))
+    kind = draw.choice(("archives", "archives", "mix", "join", "map", "view"))
     if kind == "mix":
         first, second = tarkit.open(plain), tarkit.open("s-0.tar")
         return tarkit.mix([(first, 3), (second, 1)], until="all", repeat=True)
+    if kind == "view" and options["shuffle"] != "full":
+        pytest.importorskip("pyarrow")
+        tarkit.open("s-?.tar").write("all.view.parquet")
+        return "all.view.parquet"
+    if kind == "map" and options.get("equal") is None:
+        return tarkit.open(plain).map(lambda sample: {**sample, "cls": b"%d" % (int(sample["cls"]) % 4)})
     if kind == "join" and options.get("equal") is None:
         with open("more.csv", "w") as table:
             table.write("__key__,more\n" + "".join(f"{shard}/{n},{n}\n" for shard in range(5) for n in range(9)))
@@ -147,6 +153,30 @@ def test_the_same_as_without(seed: int) -> None:
     loader.load_state_dict(state)
     given += texts(loader)
     assert given[:150] == whole
+
+
+def test_large_samples() -> None:
+    """Samples that are read when their turn comes stay readable: those of files, and of streams."""
+    for name in ("large-0.tar", "large-1.tar.gz"):
+        with tarkit.TarWriter(name) as writer:
+            for number in range(9):
+                writer.write({"__key__": f"{name}/{number}", "bin": bytes([number]) * 1_500_000, "cls": number})
+
+    def look(sample: dict[str, Any]) -> Any:
+        assert set(sample["bin"]) == {int(sample["cls"])}
+        return sample["__key__"]
+
+    for options in ({}, {"interleave": 2}, {"shuffle": 4}):
+        whole = list(tarkit.loader("large-*", transform=look, **options))  # type: ignore[arg-type]
+        for threads in (1, 4):
+            loader = tarkit.loader("large-*", transform=look, threads=threads, **options)  # type: ignore[arg-type]
+            assert list(loader) == whole
+            loader.set_epoch(0)
+            begun = iter(loader)
+            given = list(islice(begun, 5))
+            state = loader.state_dict()
+            loader.load_state_dict(state)
+            assert [*given, *loader] == whole
 
 
 def test_divided_anew() -> None:
