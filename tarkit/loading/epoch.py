@@ -14,7 +14,7 @@ from tarkit.loading.cursor import Cursor, Position
 from tarkit.loading.division import WorkerPlace
 from tarkit.loading.identity import OpenedMarks, parse_marks
 from tarkit.loading.order import Unit, buffer_random
-from tarkit.loading.records import as_record, as_tuple, check_left_out, collate_lists
+from tarkit.loading.records import as_record, as_tuple, check_left_out, collate_lists, unread
 from tarkit.loading.shards import Shards
 from tarkit.loading.state import Plan, Progress, restore_random, store_random
 from tarkit.loading.transform import Again, Transform
@@ -240,6 +240,10 @@ class EpochReader:
 
         def work_of(place: tuple[int, int], sample: Sample) -> Callable[[], Any]:
             identity, skip = self._identity(place, next(numbers)), next(skips)
+            try:
+                sample._load()
+            except Exception as error:  # it is raised, or left out, when it is the turn of the sample
+                return partial(unread, error)
             if transform is None or not transform.in_threads:
                 return partial(self._make, sample)
             return partial(transform.make, sample, identity, skip)

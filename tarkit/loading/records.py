@@ -24,14 +24,19 @@ def as_record(sample: Sample) -> Record | Problem:
     try:
         fields = (sample._small() if type(sample) is Sample else None) or dict(sample.items())
     except Problem as problem:
-        if problem.name not in MISFITS:
-            raise
-        return problem
+        return unread(problem)
     record = FieldDict({"__key__": sample.key, "__url__": sample.shard, **fields})
     if len(record) != len(fields) + 2:
         words = "has a field __key__ or __url__, the names for its key and its shard"
         raise TarkitError(f"{sample.shard}: the sample {show(sample.key)} {words}", "select other fields")
     return record
+
+
+def unread(error: Exception) -> Problem:
+    """Return the problem of a field; raise any other error."""
+    if isinstance(error, Problem) and error.name in MISFITS:
+        return error
+    raise error
 
 
 def check_left_out(problem: Problem, policy: Policy) -> None:

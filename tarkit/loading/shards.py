@@ -239,7 +239,7 @@ class Shards:
     def open(self, unit: Unit, position: Position, run: Run, marks: dict[int, str]) -> Cursor:
         """Open a unit at a position; the mark of its shard is added to `marks`."""
         settings, (shard, _, stop) = self.settings, unit
-        keep = keeper(run.tmpdir) if settings.shuffle or settings.threads or position.only is not None else None
+        keep = keeper(run.tmpdir) if settings.shuffle or position.only is not None else None
         location = self.data.locations[shard]
         if is_view(location):
             with suppress(FileNotFoundError):  # it is reported when it is opened

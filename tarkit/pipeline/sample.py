@@ -211,6 +211,11 @@ class Sample(Mapping[str, bytes]):
             contents = self._contents = {} if data is None or not sample.plain else sample.plain_contents(data)
         return contents
 
+    def _load(self) -> None:
+        """Read all fields, so that another thread needs no source, whose window is for one thread. Raises Problem."""
+        if not self._small():
+            self._contents = {name: self._read(entry) for name, entry in self._index().items()}
+
     def _index(self) -> dict[str, Entry]:
         """Return the entry of each field, by name; of two with one name it is the first."""
         if self._entries is None:
