@@ -13,7 +13,7 @@ from tarkit.errors import show
 from tarkit.indexing import lookup
 from tarkit.indexing.files import IndexFile
 from tarkit.problems import Policy
-from tarkit.samples.dataset import open_source
+from tarkit.samples.dataset import ABSENT, open_source
 from tarkit.samples.sample import TarSample
 from tarkit.stores import connect
 from tarkit.streams.codecs import codec_by_suffix
@@ -76,17 +76,21 @@ class KeySearch:
     def __call__(self, locations: Sequence[Location]) -> Iterator[Source | TarSample]:
         """Yield samples that an index finds, and shards to be read, in order."""
         self._ended = ended = threading.Event()
-        waiting: deque[tuple[Iterator[_Answer], Callable[[], _Answer]]] = deque()
+        waiting: deque[tuple[Location, Iterator[_Answer], Callable[[], _Answer]]] = deque()
         rest, allowed = iter(locations), 1
         try:
             while True:
                 for location in islice(rest, max(allowed - len(waiting), 0)):
                     answers = self._answers(location)
-                    waiting.append((answers, self._begin(location, partial(next, answers))))
+                    waiting.append((location, answers, self._begin(location, partial(next, answers))))
                 if not waiting:
                     return
-                answers, wait = waiting.popleft()
-                first = wait()
+                location, answers, wait = waiting.popleft()
+                try:
+                    first = wait()
+                except ABSENT as error:
+                    self._policy.leave_out(location.name, error, alone=len(locations) == 1)
+                    continue
                 allowed = 1 if isinstance(first.source, StreamSource) else min(2 * allowed, AHEAD)
                 yield from self._find(first, answers)
         finally:

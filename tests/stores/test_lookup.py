@@ -389,3 +389,15 @@ def test_indexed_by_the_index_of_an_archive_of_the_same_length(
         data["c"]
     assert "tarkit index --verify" in missing.value.hint
     assert [data[key]["jpg"] for key in "yz"] == [b"y" * 100, b"z" * 100]
+
+
+def test_missing_objects(server: HttpServer, run: Run, archive: Archive) -> None:
+    """The error about an object that does not exist says how to go on, and so the sample is found in another one."""
+    url = serve(server, run, archive)
+    missing = f"{server.url}/none.tar"
+    lines = run("get", "d/07.cls", missing, url, exit=1).lines
+    assert lines == [f"tarkit: {missing}: No such file or directory", "hint: --skip missing-shard goes on without it"]
+    ran = run("get", "d/07.cls", missing, url, "--skip", "missing-shard")
+    assert ran.stdout == b"7"
+    assert f"{missing}: No such file or directory [missing-shard]" in ran.stderr
+    assert "hint" not in run("get", "d/07.cls", missing, exit=1).stderr
