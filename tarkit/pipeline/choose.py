@@ -23,17 +23,19 @@ from tarkit.pipeline.places import Place, size_of
 from tarkit.pipeline.ranges import RangeList
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import ChooseAmongAll, Flow, SampleFilter, Step
-from tarkit.samples.dataset import InputReader
+from tarkit.samples.dataset import DatasetReader, DrawnRows, InputReader
 from tarkit.samples.labels import FieldValue
 from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.sizes import plural
-from tarkit.spill.runs import BATCH, SortedRuns, pack, rank_of, rests_of, without_rank
+from tarkit.spill.runs import BATCH, SortedRuns, ordinal_of, pack, rank_of, rests_of, without_rank
 from tarkit.spill.sets import GrowingSet
+from tarkit.streams.location import is_view
 
 CLASSES = 1_000_000  # maximum
 MEMORY = 64 << 20  # bytes of places in memory
 FEW = 1 << 21  # random numbers that are remembered, to leave samples out before their place is known
 DIGEST = 16  # bytes, of longer values
+SPARSE = 32  # rows of a view of files for each that is drawn: of more, all take less time than these one by one
 
 _NO_VALUE = b"no value"  # this object alone; Python has one object for all equal bytes of length 0 and 1
 _RANK = Struct(">IQ")  # the number of the class, and a random number
@@ -107,7 +109,12 @@ class Draw(ChooseAmongAll):
         return f"{self.name}={self.by!r}, count={self.count!r}, seed={self.seed!r}"
 
     def prepare(self, inputs: InputReader, before: Sequence[Step], run: Run) -> None:
-        """Have objects with large samples read by ranges: most samples may not be taken."""
+        """Have rows of views read once they are drawn, and objects with large samples by ranges: most are not taken."""
+        if not before and isinstance(self.count, int) and self.by is None:
+            rows = _rows_of(inputs, self.count)
+            if rows is not None:
+                inputs.drawn_rows = DrawnRows(self, rows)
+                return
         inputs.reordered = inputs.reordered or all(step.reads == "headers" for step in before)
 
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
@@ -118,7 +125,12 @@ class Draw(ChooseAmongAll):
             flow.run.policy.repairs |= {"joined-sample": hint, "repeated-key": hint}
         candidates = _Candidates(self, flow)
         flow.at_end.append(candidates.report)
-        return candidates.batches(flow.run.watch_input("reading", batches, total_size(flow.inputs.locations)))
+        watched = flow.run.watch_input("reading", batches, total_size(flow.inputs.locations))
+        rows = flow.inputs.drawn_rows
+        if rows is None or rows.drawn_by is not self:
+            return candidates.batches(watched)
+        rows.begin(candidates.drawn(rows.total))
+        return watched
 
 
 class _Candidates:
@@ -155,11 +167,23 @@ class _Candidates:
                     records.clear()
             ordinal += len(numbers)
         self._runs.extend(records)
+        yield from self._read(rests_of(block) for block in self._chosen())
+
+    def _chosen(self) -> Iterator[list[bytes]]:
+        """Return the records of the samples that are taken, in the order of the samples."""
         self._per_class = self._taken()
         order = SortedRuns(self._tmpdir, MEMORY)
         for records in self._records_taken():
             order.extend(records)
-        yield from self._read(rests_of(block) for block in order.blocks())
+        return order.blocks()
+
+    def drawn(self, count: int) -> Iterator[int]:
+        """Return the numbers of those that are taken of `count` samples, in ascending order, before any is read."""
+        self._counts[0] = count
+        for begin in range(0, count, BATCH):
+            numbers = ((self._random.getrandbits(64), number) for number in range(begin, min(begin + BATCH, count)))
+            self._runs.extend([self._packed(0, *pair) for pair in numbers if self._admit(0, pair[0])])
+        return (ordinal_of(record) for block in self._chosen() for record in block)
 
     def _read(self, blocks: Iterator[list[Place]]) -> Iterator[SampleBatch]:
         """Yield the samples at places."""
@@ -186,12 +210,19 @@ class _Candidates:
                 return None
             label = self._class_of(value)
             self._counts[label] += 1
-        if self._lowest is not None and not self._lowest.admit(label, number):
+        if not self._admit(label, number):
             return None
         sample.complete()
         self._places.enter(sample.source)
         spans = [(sample.start, sample.stop)] if sample.plain else spans_of(sample.entries)
         place = self._places.keep(sample.key, spans, sample.row)
+        return self._packed(label, number, ordinal, place)
+
+    def _admit(self, label: int, number: int) -> bool:
+        return self._lowest is None or self._lowest.admit(label, number)
+
+    @staticmethod
+    def _packed(label: int, number: int, ordinal: int, place: Place = b"") -> bytes:
         return pack(_RANK.pack(label, number), ordinal, place)
 
     def _class_of(self, value: bytes) -> int:
@@ -282,6 +313,30 @@ class _Lowest:
             self._numbers[label] = array("Q", lowest)
             self._limits[label] = lowest[-1]
         return True
+
+
+def _rows_of(inputs: InputReader, count: int) -> int | None:
+    """Return the number of rows of views of which `count` can be drawn before any is read; None if all are read.
+
+    The inputs are views, read in order, no sample is left out by the policy, and their archives are objects of stores,
+    or few rows are drawn.
+    """
+    policy = inputs.policy
+    if not isinstance(inputs, DatasetReader) or policy.lenient or policy.allowed:
+        return None
+    if inputs.shard_slice is not None or inputs.interleave > 1 or not all(map(is_view, inputs.locations)):
+        return None
+    from tarkit.pipeline.view_rows import NotView, locate_archive, view_file
+
+    try:
+        views = [(location, view_file(location)) for location in inputs.locations]
+    except NotView:
+        return None
+    total = sum(len(range(*location.rows[:2])) if location.rows else view.count for location, view in views)
+    remote = any(
+        locate_archive(location, shard)[0].kind == "url" for location, view in views for shard in view.shards()
+    )
+    return total if remote or total >= SPARSE * count else None
 
 
 def steps_of(select: Select, shared: bool = False) -> Iterator[Step]:

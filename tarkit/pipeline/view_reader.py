@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import groupby, pairwise, repeat
+from itertools import chain, groupby, pairwise, repeat
 from operator import add, or_, sub
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from tarkit.pipeline.view_rows import (
     view_file,
 )
 from tarkit.samples.checks import EntryChecks, describe_link
-from tarkit.samples.dataset import SMALL, InputReader, open_source
+from tarkit.samples.dataset import SMALL, DrawnRows, InputReader, open_source
 from tarkit.samples.fields import parse_fields, with_names
 from tarkit.samples.groups import BatchFinder
 from tarkit.samples.sample import SampleBatch, TarSample, is_safe, key_of, split_name
@@ -134,12 +134,39 @@ class ViewReader:
         if self._inputs.unread and not self._left_out:
             yield from self._unread()
             return
+        if self._inputs.drawn_rows is not None:
+            yield from self._read_drawn(self._inputs.drawn_rows)
+            return
         before = self._file.first
         rows_in_order = self.rows()
         if any(location.kind == "url" for location in self.shards.values()):
             rows_in_order = self._fetched(rows_in_order)
         for rows in rows_in_order:
             yield from self.read(rows, before)
+            before += len(rows.keys)
+
+    def _read_drawn(self, drawn: DrawnRows) -> Iterator[SampleBatch]:
+        """Read the samples of some rows; those of objects of stores are fetched before their turn."""
+        groups: Iterator[list[tuple[int, Rows]]]
+        if any(location.kind == "url" for location in self.shards.values()):
+            from tarkit.streams.prefetch import Groups, fetch_ahead
+
+            groups = fetch_ahead(
+                Groups()(self._drawn_rows(drawn), lambda row: row[1].size(0)),
+                lambda group: chain.from_iterable(self.parts_of(row) for _, row in group),
+            )
+        else:
+            groups = ([row] for row in self._drawn_rows(drawn))
+        for group in groups:
+            for before, row in group:
+                yield from self.read(row, before)
+
+    def _drawn_rows(self, drawn: DrawnRows) -> Iterator[tuple[int, Rows]]:
+        """Yield single rows, each with its number in the view."""
+        before = self._file.first
+        for rows in self.rows():
+            for at in drawn.among(len(rows.keys)):
+                yield before + at, rows.part(at, 1)
             before += len(rows.keys)
 
     def _fetched(self, rows_in_order: Iterator[Rows]) -> Iterator[Rows]:

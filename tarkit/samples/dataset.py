@@ -319,6 +319,33 @@ def _codec(head: bytes, location: Location) -> str | None:
     return codec
 
 
+class DrawnRows:
+    """The rows that are read of views: numbers from 0 in ascending order, which go on from one view to the next.
+
+    Attributes:
+        drawn_by: the step that draws them.
+        total: the number of all rows.
+    """
+
+    def __init__(self, drawn_by: object, total: int) -> None:
+        self.drawn_by = drawn_by
+        self.total = total
+        self.begin(())
+
+    def begin(self, numbers: Iterable[int]) -> None:
+        """Set the numbers before the views are read, again or for the first time."""
+        self._numbers = iter(numbers)
+        self._next = next(self._numbers, None)
+        self._passed = 0
+
+    def among(self, count: int) -> Iterator[int]:
+        """Pass over the next `count` rows; yield which of them are read, each as its number among these."""
+        begin, self._passed = self._passed, self._passed + count
+        while self._next is not None and self._next < begin + count:
+            yield self._next - begin
+            self._next = next(self._numbers, None)
+
+
 @dataclass(eq=False, repr=False)
 class InputReader:
     """The reader of the samples of a run. How it reads may be set until the reading begins.
@@ -330,6 +357,7 @@ class InputReader:
         moves: samples will be written elsewhere, so that hard links and global PAX headers are checked.
         contents: all contents will be read, so that objects of stores are read as streams, and not by ranges.
         unread: samples of views need not be read or checked: rows become rows again.
+        drawn_rows: the rows of views, the only inputs, that are read; None for all.
         gather: the parts of scattered samples are put together later, so that a key may occur again.
         stream: read files as streams; not with `spool`, which would copy them.
         reordered: contents will be read in another order, once the headers are known: objects with large samples are
@@ -350,6 +378,7 @@ class InputReader:
     moves: bool = True
     contents: bool = True
     unread: bool = False
+    drawn_rows: DrawnRows | None = None
     gather: bool = False
     stream: bool = False
     reordered: bool = False

@@ -13,6 +13,7 @@ import pytest
 
 import tarkit
 from tarkit.pipeline import choose
+from tarkit.pipeline.view_reader import ViewReader
 from tarkit.spill import sets
 from tests._chains import Item
 from tests._tools import each_row
@@ -203,3 +204,33 @@ def test_unique_long_contents(run: Run, archive: Archive) -> None:
     archive([("a.x", long), ("b.x", long + b"1"), ("c.x", long), ("d.x", b"short"), ("e.x", b"0" * (1 << 21))])
     run("cat", "in.tar", "--unique-by", "x", "-o", "out.tar")
     assert keys(Path("out.tar")) == "a b d e"
+
+
+def test_drawn_rows(here: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of views the drawn rows alone are read, if they are few: with the samples and reports of their archives."""
+    pytest.importorskip("pyarrow")
+    for name, count in (("a", 150), ("b", 90)):
+        entries = [(f"{name}{n:03}.{field}", b"%d" % n) for n in range(count) for field in ("cls", "txt")]
+        Path(f"{name}.tar").write_bytes(tar(entries))
+        run("cat", f"{name}.tar", "-o", f"{name}.parquet")
+    read: list[int] = []
+    whole = ViewReader.read
+    monkeypatch.setattr(
+        ViewReader, "read", lambda self, rows, before: read.append(len(rows.keys)) or whole(self, rows, before)
+    )
+    archives, views = ("a.tar", "b.tar"), ("a.parquet", "b.parquet")
+    for drawn in (0, 1, 7, 8, 240, 300):
+        read.clear()
+        outputs = []
+        for inputs in (views, archives):
+            ran = run("cat", *inputs, "--sample", str(drawn), "--seed", "5", "--report", "r.json")
+            outputs.append((ran.stdout, ran.lines, json.loads(Path("r.json").read_text())["sample"]))
+        assert outputs[0] == outputs[1]
+        assert sum(read) == (drawn if drawn < 8 else 240)
+    data, expected = tarkit.open([*views]).sample(3, 5), [s.key for s in tarkit.open([*archives]).sample(3, 5)]
+    assert [[sample.key for sample in data] for _ in range(2)] == [expected] * 2
+    run("cat", *views, "--sample", "5", "--seed", "1", "-o", "o.parquet")
+    expected_bytes = run("cat", *archives, "--sample", "5", "--seed", "1").stdout
+    assert run("cat", "o.parquet").stdout == expected_bytes
+    chosen = ("cat", "--sample", "2", "--seed", "1", "--slice", "1:")
+    assert run(*chosen, *views).stdout == run(*chosen, *archives).stdout

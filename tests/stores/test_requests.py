@@ -288,3 +288,18 @@ def test_ranges_that_are_merged() -> None:
                 at = max(at, high)
             assert at == stop
         assert gaps <= prefetch.GROUP
+
+
+@each_row("output", ["o.tar", "o.parquet"])
+def test_drawn_rows_of_a_view(output: str, server: HttpServer, run: Run, here: Path) -> None:
+    """Samples that are not drawn are not fetched; the choice is that of the archive."""
+    Path("a.tar").write_bytes(MANY)
+    write_view("v.parquet", rows_of(run, "a.tar", server.serve("/a.tar", MANY)))
+    served = server.objects["/a.tar"]
+    for count in (5, 60):
+        drawn = ("--sample", str(count), "--seed", "3", "--net-gap", "0")
+        served.requests = served.sent = 0
+        run("cat", "v.parquet", *drawn, "-o", output)
+        assert served.requests <= count * (2 if output == "o.parquet" else 1) + 2  # headers alone, or all of each
+        assert served.sent <= count * 45_000
+        assert run("cat", output, "-o", "-").stdout == run("cat", "a.tar", *drawn, "-o", "-").stdout
