@@ -493,7 +493,8 @@ class Dataset(Chain):
             on_duplicate: which of two rows of one sample counts: `"first"` or `"last"`; or it is an error.
 
         Raises:
-            TarkitError: when samples are read: a row is malformed, two have one key, or no sample has a row.
+            TarkitError: when samples are read: a row is malformed, two have one key, or no sample has a row. A loader,
+                which may read some of the samples, warns of the last at the end of an epoch.
 
         >>> import tarkit
         >>> with open("scores.csv", "w") as file:

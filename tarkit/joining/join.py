@@ -105,9 +105,9 @@ class JoinedRow(NamedTuple):
 class Joined:
     """A table in one run: its rows, what is counted, and where it is if it is a view."""
 
-    def __init__(self, table: JoinTable, counts: JoinCounts, view: ViewFile | None, inputs: InputReader) -> None:
-        self.table, self.counts, self.view = table, counts, view
-        self.columns = JoinedColumns(table)
+    def __init__(self, counts: JoinCounts, view: ViewFile | None, inputs: InputReader) -> None:
+        self.table, self.counts, self.view = counts.table, counts, view
+        self.columns = JoinedColumns(self.table)
         self._inputs = inputs
         self._reader: ViewReader | None = None
 
@@ -170,7 +170,7 @@ class Join(Step):
         self.spec = spec
         self.shared = shared
         self.permutes = not spec.by_value
-        self._kept: tuple[int, JoinTable, ViewFile | None] | None = None  # with `shared`: the process, and its table
+        self._kept: tuple[int, JoinCounts, ViewFile | None] | None = None  # with `shared`: the process, and its table
 
     def __reduce__(self) -> tuple[object, ...]:
         return Join, (self.spec, self.shared)
@@ -182,6 +182,11 @@ class Join(Step):
     def apart(self) -> Join:
         """Return the join for runs of a loader, each over one of the archives."""
         return Join(self.spec, shared=True)
+
+    def check_rows(self) -> None:
+        """Raise TarkitError if none of the samples of all `shared` runs in this process has a row."""
+        if self._kept is not None and self._kept[0] == os.getpid():
+            self._kept[1].check()
 
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the samples with their rows. Raises TarkitError for a table that cannot be read."""
@@ -229,7 +234,7 @@ class Join(Step):
                     rows = table.find_all(some)  # type: ignore[arg-type]
                     ahead = FoundTogether(joined, some, rows)  # type: ignore[arg-type]
                 sample.joined, found = words, rows[at]
-                if not self.shared:
+                if not (self.shared and counts.with_row):
                     counts.count(sample.key, found and (found[0], ()))
                 if found is not None:
                     sample.row = _new(JoinedRow, (joined, found[0], sample.row, ahead, at))
@@ -241,11 +246,12 @@ class Join(Step):
     def _open(self, flow: Flow) -> Joined:
         run, spec, kept = flow.run, self.spec, self._kept
         if kept is not None and kept[0] == os.getpid():
-            _, table, view = kept
+            _, counts, view = kept
         else:
             view = _open_view(spec, flow)
             table = JoinTable(spec, flow.inputs.tmpdir, run.warn, view)
-            self._kept = (os.getpid(), table, view) if self.shared else None
+            counts = JoinCounts(table, run.report is not None and not run.part_of_many)
+            self._kept = (os.getpid(), counts, view) if self.shared else None
         if spec.data is None and not spec.has_archives:
             run.reserve(spec.word, "the table", written=False)
         if view is not None:
@@ -253,8 +259,7 @@ class Join(Step):
 
             for shard in view.shards():
                 run.reserve(locate_archive(view.location, shard)[0].text, "an archive of the table", written=False)
-        counts = JoinCounts(table, run.report is not None and not run.part_of_many)
-        joined = Joined(table, counts, view, flow.inputs)
+        joined = Joined(counts, view, flow.inputs)
         flow.at_end.append(joined.unchanged)
         flow.tables.append(joined.columns)
         return joined

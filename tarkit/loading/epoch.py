@@ -125,8 +125,8 @@ class EpochReader:
                 self._transform = Transform(function, self._settings.seed, threads)
             self._ahead = None if threads is None else Ahead(threads)
             yield from self._given(run)
-            if missing := run.policy.missing_words:
-                run.warn(f"epoch {self._start.epoch}: {missing}")
+            for words in filter(None, (run.policy.missing_words, *self._shards.without_rows())):
+                run.warn(f"epoch {self._start.epoch}: {words}")
         except BaseException:  # of GeneratorExit nothing is being made
             if self._making is not None and (not self._taken or self._taken[-1] is not self._making):
                 self._taken.append(self._making)
@@ -253,11 +253,14 @@ class EpochReader:
     def _identity(self, place: tuple[int, int], before: int) -> tuple[int, ...]:
         """Return numbers that tell a sample from all others in any epoch, on any number of nodes and workers.
 
-        Where samples come several times in an epoch, these depend on the worker and on the number of samples `before`.
+        Where samples come several times in an epoch, these depend on the worker and on the number of samples `before`;
+        on the worker also where samples of an index have no rows.
         """
         shard, number = place
         row = self._rows[number] if self._rows is not None and self._by_row else number
-        return self._start.epoch, shard, row, *((*self._place, before) if self._settings.comes_again else ())
+        again = self._settings.comes_again
+        own = self._place if again or (self._rows is not None and not self._by_row) else ()
+        return self._start.epoch, shard, row, *own, *((before,) if again else ())
 
     def _taken_before(self) -> Iterator[Numbered]:
         while self._again:

@@ -49,8 +49,9 @@ class LoaderOptions(TypedDict, total=False):
         threads: the number of threads that decode samples, and call `transform`, before their turn; 0 is none. They
             are started by each iteration, in the process that reads: they are in place of worker processes, or in each
             of them. A transform that draws from `random`, `numpy.random` or torch is called in the thread that
-            iterates, since threads share these; in other threads `tarkit.sample_random` has random numbers. Two samples
-            for each thread, and those of one batch, are in memory.
+            iterates, since threads share these; in other threads `tarkit.sample_random` has random numbers. Functions
+            of `decode` must not draw from them then. Two samples for each thread, and those of one batch, are in
+            memory.
         epochs: how many epochs one iteration has; None is without end.
         rank, world: the number of this node and of all nodes. By default those of `$RANK` and `$WORLD_SIZE`, else of
             torch.distributed, else 0 of 1.

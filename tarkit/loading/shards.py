@@ -9,8 +9,9 @@ from functools import partial
 from typing import cast
 
 from tarkit.dataset import Dataset
-from tarkit.errors import Usage
+from tarkit.errors import TarkitError, Usage
 from tarkit.indexing.indexed import IndexedDataset
+from tarkit.joining.join import Join
 from tarkit.loading.cursor import Cursor, ListedSamples, Position
 from tarkit.loading.division import WorkerPlace
 from tarkit.loading.identity import apart, mark_of, parse_marks, present_mark
@@ -146,6 +147,17 @@ class Shards:
     def marks_in(self, progress: Progress) -> dict[int, str]:
         """Return the marks of shards in a position. Raises ValueError."""
         return parse_marks(progress.marks, self.count)
+
+    def without_rows(self) -> list[str]:
+        """Return of each joined table, of which no sample that this process has read has a row, what it has instead."""
+        found = []
+        for step in self.data.steps:
+            if isinstance(step, Join):
+                try:
+                    step.check_rows()
+                except TarkitError as error:
+                    found.append(str(error))
+        return found
 
     def own(self, place: WorkerPlace) -> Sequence[int]:
         """Return which of the shards in order are those of a worker, or which of the samples in order."""

@@ -192,3 +192,26 @@ def test_resumed(seed: int, here: Path) -> None:
         states = ends
     assert Counter(key for key, _ in found) == dict.fromkeys(made.samples, 1)
     assert dict(found) == made.samples
+
+
+def test_no_sample_has_a_row(here: Path) -> None:
+    """The end of an epoch warns of it: a worker reads some of the samples, and so it may be no error."""
+    for shard in range(2):
+        write(f"s-{shard}.tar", {f"d{shard}/{number}": {"bin": b"B"} for number in range(3)}, Random(1))
+    Path("t.csv").write_text("__key__,txt\nd1/2,text\n")
+    Path("u.csv").write_text("id,n\nd0,1\n")
+    Path("v.csv").write_text("id,n\n9,1\n")
+    words: list[str] = []
+    some = tarkit.open("s-0.tar", on_problem=words.append)
+    every = tarkit.open("s-*.tar", on_problem=words.append)
+    for data, reason in (
+        (every.join("t.csv"), None),
+        (some.join("t.csv"), "t.csv: no sample has a row: column '__key__' begins with 'd1/2'"),
+        (every.join("t.csv").join("u.csv", "id"), "u.csv: no sample has a row: column 'id'"),
+        (every.join("v.csv", "id", by="bin"), "v.csv: no sample has a row: column 'id' begins with"),
+        (tarkit.mix([(some.join("t.csv"), 1)]), "t.csv: no sample has a row"),
+    ):
+        for threads in (0, 2):
+            assert len(list(tarkit.loader(data, threads=threads))) in (3, 6)
+            assert [f"epoch 0: {reason}" in text for text in words] == [True] * (reason is not None)
+            words.clear()

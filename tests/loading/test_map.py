@@ -132,3 +132,17 @@ def test_all_samples_shuffled_behind_a_map(here: Path) -> None:
         found = [sample["__key__"] for sample in islice(loader, stop)]
         again.load_state_dict(loader.state_dict())
         assert found + [sample["__key__"] for sample in again] == whole
+
+
+def test_random_numbers_behind_a_map(here: Path) -> None:
+    """With `shuffle="full"` samples behind a map have no numbers: workers draw others all the same."""
+    with tarkit.TarWriter("m.tar") as writer:
+        for number in range(8):
+            writer.write({"__key__": str(number), "cls": number})
+    data = tarkit.open("m.tar").map(dict)
+    for threads in (0, 2):
+        drawn: list[float] = []
+        for worker in range(4):
+            place: dict[str, Any] = {"worker": worker, "workers": 4, "threads": threads}
+            drawn += tarkit.loader(data, shuffle="full", transform=lambda _: tarkit.sample_random().random(), **place)
+        assert len(drawn) == len({*drawn}) == 8
