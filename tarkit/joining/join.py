@@ -175,6 +175,18 @@ class Join(Step):
     def __reduce__(self) -> tuple[object, ...]:
         return Join, (self.spec, self.shared)
 
+    @property
+    def choice(self) -> str:
+        """How rows are found."""
+        spec = self.spec
+        return f"join={spec.column!r}, by={spec.by!r}, on_duplicate={spec.on_duplicate!r}"
+
+    @property
+    def opened(self) -> tuple[JoinCounts, ViewFile | None] | None:
+        """The counts of the table, and its file if it is a view, once this process has read it for `shared` runs."""
+        kept = self._kept
+        return None if kept is None or kept[0] != os.getpid() else kept[1:]
+
     def leaves_out(self, policy: Policy) -> bool:
         """Return whether samples whose value cannot be read may be left out."""
         return self.spec.by_value
@@ -185,8 +197,8 @@ class Join(Step):
 
     def check_rows(self) -> None:
         """Raise TarkitError if none of the samples of all `shared` runs in this process has a row."""
-        if self._kept is not None and self._kept[0] == os.getpid():
-            self._kept[1].check()
+        if self.opened is not None:
+            self.opened[0].check()
 
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the samples with their rows. Raises TarkitError for a table that cannot be read."""
@@ -244,15 +256,15 @@ class Join(Step):
         counts.ended = True
 
     def _open(self, flow: Flow) -> Joined:
-        run, spec, kept = flow.run, self.spec, self._kept
-        if kept is not None and kept[0] == os.getpid():
-            _, counts, view = kept
+        run, spec = flow.run, self.spec
+        if self.opened is not None:
+            counts, view = self.opened
         else:
             view = _open_view(spec, flow)
             table = JoinTable(spec, flow.inputs.tmpdir, run.warn, view)
             counts = JoinCounts(table, run.report is not None and not run.part_of_many)
             self._kept = (os.getpid(), counts, view) if self.shared else None
-        if spec.data is None and not spec.has_archives:
+        if spec.in_file:
             run.reserve(spec.word, "the table", written=False)
         if view is not None:
             from tarkit.pipeline.view_rows import locate_archive
@@ -269,7 +281,7 @@ def _open_view(spec: JoinSpec, flow: Flow) -> ViewFile | None:
     """Return the view that a table is, or that of a dataset; None for another table."""
     from tarkit.pipeline.view_rows import NotView, view_file
 
-    if spec.data is not None or spec.has_archives:
+    if not spec.in_file:
         from tarkit.pipeline.view_writer import view_of
 
         data, run = spec.data, Run(flow.run.policy, flow.run.tmpdir)

@@ -43,6 +43,11 @@ class SetFields(Step):
     def __init__(self, assignments: Sequence[Assignment] | None) -> None:
         self.assignments = assignments
 
+    @property
+    def choice(self) -> str:
+        """What is set."""
+        return "set=" + ("all" if self.assignments is None else repr(" ".join(map(str, self.assignments))))
+
     def leaves_out(self, policy: Policy) -> bool:
         """Return whether columns may remove all fields of a sample, or the policy leaves samples out."""
         return bool(self.assignments) or bool(self.assignments is None and policy.skipped)

@@ -68,6 +68,11 @@ class JoinSpec(NamedTuple):
         return self.data is None and self.word.partition("?")[0].lower().endswith(".tar")
 
     @property
+    def in_file(self) -> bool:
+        """Whether the word names a file with the rows, in place of samples."""
+        return self.data is None and not self.has_archives
+
+    @property
     def name(self) -> str:
         """The name of the table for messages."""
         return file_label(self.word)

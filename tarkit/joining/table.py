@@ -9,6 +9,7 @@ from __future__ import annotations
 import marshal
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import TarkitError, show, spell
@@ -52,6 +53,8 @@ class JoinTable:
         stored: the schema of a table that is Parquet, as Arrow has it; None for others.
         rows: the number of rows that can be found.
         repeated: the number of rows left out while the table is read, since another one has their key.
+        shards: the archives that rows of a view place, by the names that they have there, with their numbers.
+        digest: a hash of all rows as they were read, in which archives are their numbers.
 
     Raises:
         TarkitError: `TABLE:LINE: reason`: a row is malformed, or has the key of another one.
@@ -74,6 +77,8 @@ class JoinTable:
         self._shapes: dict[tuple[str, ...], int] = {}
         self._has_files = False  # whether a row has the name of a file: no key has a dot after its last slash
         self._dtypes: dict[str, str] = {}
+        self.shards: dict[str, int] = {}
+        self._hash = blake2b(digest_size=8)
         self._latest: tuple[int, FoundRow] = 0, FoundRow((), (), 0, None)
         self.stored, self.is_view = None, view is not None
         rows: Iterable[tuple[TableRow, Any]]
@@ -98,6 +103,8 @@ class JoinTable:
             line = self.row(error.number).line
             words = f"{show(error.key)} occurs twice in column {show(self.column)}"
             raise TarkitError(f"{self.name}:{line}: {words}", _choose_one()) from None
+        self._hash.update(repr((self._columns, self._dtypes)).encode("utf-8", "surrogateescape"))
+        self.digest = self._hash.hexdigest()
         self.rows = len(self._records)
         self.repeated = self._records.added - self.rows
 
@@ -122,9 +129,20 @@ class JoinTable:
         tail = key[key.rfind(b"/") + 1 :]
         self._has_files = self._has_files or b"." in tail
         self.example = self.example or key
-        record = marshal.dumps((shape, list(row.values), row.line, place), 2)
+        cells = list(row.values)
+        record = marshal.dumps((shape, cells, row.line, place), 2)
         self._size += len(record)
+        self._hash.update(record if place is None else marshal.dumps((shape, cells, self._numbered(place)), 2))
         self._records.add(key, record, tail if self.spec.by == "stem" and tail != key else b"")
+
+    def _numbered(self, place: Any) -> Any:
+        """Return a place of a view with the numbers of archives in place of their names."""
+        shard, start, stop, more, fields = place
+        ranges = [(self._number(name), *rest) for name, *rest in more or ()]
+        return self._number(shard), start, stop, ranges, fields
+
+    def _number(self, shard: str) -> int:
+        return self.shards.setdefault(shard, len(self.shards))
 
     @property
     def by_key(self) -> bool:

@@ -4,6 +4,9 @@ Names of all shards, and sizes of files, are compared at once. A shard that was 
 store a hash of its version (ETag), of a file one of its size and of some of its bytes. Marks are taken when shards are
 opened, so nothing is read for them before.
 
+A table that samples are joined with has a mark, too: of its rows, as the first shard is opened, when it is read anyway;
+and of archives that it places. With a position it is compared then, in the process that reads it.
+
 Files that have the time and number of those of the position are taken for them, and not read. Of others, such as
 copies, the marks of those that were opened before the position are compared: these are the shards whose samples would
 come again, or never.
@@ -14,11 +17,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from tarkit.errors import Usage
+from tarkit.joining.join import Join
+from tarkit.joining.table import JoinTable
 from tarkit.pipeline.steps import digest
+from tarkit.pipeline.view_rows import ViewFile, locate_archive
 from tarkit.sizes import plural
 from tarkit.stores import connect
 from tarkit.stores.listing import without_threads
@@ -124,6 +132,80 @@ def find_changed(locations: Sequence[Location], marks: Marks, *, files: bool) ->
     objects = {number: locations[number] for number in marks if locations[number].kind == "url"}
     present = apart(objects.values(), partial(_marks_of_objects, list(objects.values()))) if objects else []
     return next((locations[number] for number, now in zip(objects, present, strict=True) if now != marks[number]), None)
+
+
+class JoinedTable:
+    """A table that samples are joined with.
+
+    Attributes:
+        mark: that of its rows: of the table that was read, or of the position before that; empty if neither is known.
+    """
+
+    def __init__(self, join: Join) -> None:
+        self.mark = ""
+        self._join = join
+        self._latest: tuple[JoinTable, str] | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name for messages."""
+        return self._join.spec.name
+
+    def compare(self) -> None:
+        """Compare the table that this process has read with the mark. Raises Usage if it is another."""
+        opened = self._join.opened
+        if opened is None:
+            return
+        table = opened[0].table
+        if self._latest is None or self._latest[0] is not table:
+            self._latest = table, _mark_of_table(self._join, table, opened[1])
+        if self.mark not in ("", self._latest[1]):
+            hint = "resume with what it was made with, or begin without the position, in a new loader"
+            raise Usage(f"{self.name}: not what the position was joined with: its content has changed", hint)
+        self.mark = self._latest[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for another process, which reads the table itself."""
+        return {**self.__dict__, "_latest": None}
+
+
+def joined_marks(tables: Sequence[JoinedTable], states: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the marks of tables in states of loaders; empty for one that no worker has read.
+
+    Raises:
+        Usage: those of one table differ, or are damaged.
+    """
+    found = [""] * len(tables)
+    for state in states:
+        marks = state.get("joined", [])
+        if not isinstance(marks, list) or len(marks) != len(tables) or not all(isinstance(mark, str) for mark in marks):
+            raise Usage("the state of a loader is damaged: it has no marks of the tables that are joined")
+        for number, mark in enumerate(marks):
+            if mark and found[number] not in ("", mark):
+                raise Usage(f"{tables[number].name}: workers have joined contents that differ, by their positions")
+            found[number] = mark or found[number]
+    return found
+
+
+def _mark_of_table(join: Join, table: JoinTable, view: ViewFile | None) -> str:
+    """Return the mark of the rows of a table and of the archives that they place.
+
+    Objects that a view names have their names alone; of those that are joined themselves all headers were read.
+    """
+    marks = [table.digest]
+    if view is not None:
+        archives = [locate_archive(view.location, shard)[0] for shard in table.shards]
+        urls = [] if join.spec.in_file else [location for location in archives if location.kind == "url"]
+        versions = iter(apart(urls, partial(_marks_of_objects, urls)) if urls else [])
+        for shard, location in zip(table.shards, archives, strict=True):
+            mark = None
+            if location.kind == "url":
+                mark = next(versions, None)
+            else:
+                with suppress(FileNotFoundError):  # it is reported when a sample of it is read
+                    mark = _mark_of_file(location.text)
+            marks.append(mark or shard)
+    return digest(os.fsencode("\0".join(marks)))
 
 
 def marks_as_text(marks: Marks) -> str:

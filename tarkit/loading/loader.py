@@ -13,7 +13,7 @@ from tarkit.joining.set_fields import with_columns
 from tarkit.loading.ahead import loader_threads
 from tarkit.loading.division import WorkerPlace, find_place, find_process_group
 from tarkit.loading.epoch import EpochReader
-from tarkit.loading.identity import ShardFiles, find_changed
+from tarkit.loading.identity import ShardFiles, find_changed, joined_marks
 from tarkit.loading.mixed import MixedReader, MixedShards, next_epoch
 from tarkit.loading.settings import LoaderOptions, LoaderSettings
 from tarkit.loading.shards import Shards
@@ -274,7 +274,8 @@ class Loader(Iterable[Any]):
         if progress is None:
             assert self._reader is not None
             progress = self._reader.progress()
-        return {**progress.as_json(self._identity()), **vars(self._files)}
+        joined = [table.mark for table in self._shards.joined]
+        return {**progress.as_json(self._identity()), **vars(self._files), "joined": joined}
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Continue with a position in the next iteration, or with the positions of all workers.
@@ -288,8 +289,10 @@ class Loader(Iterable[Any]):
         new number of workers.
 
         A position is one in the same shards, perhaps moved to another directory together, of the same samples: `where`
-        and other steps that leave samples out must be the same, and functions of `map` have the same names. Fields,
-        decoding and the treatment of problems may be others.
+        and other steps that leave samples out must be the same, and functions of `map` have the same names. Joined
+        tables, views and archives have the same contents, perhaps elsewhere, and are joined and set in the same way:
+        they are compared when the next iteration reads them, before its first sample. Fields, decoding and the
+        treatment of problems may be others.
 
         Shards that were read are not read again, but for samples that were in the shuffle buffer. In open ones the
         samples before the position are skipped by their headers. With other `interleave`, `shuffle` (not "full") or
@@ -308,6 +311,7 @@ class Loader(Iterable[Any]):
             raise Usage("this is not the state of a loader", "load what state_dict has returned")
         progress = Progress.of_json(state, self._identity())
         self._check_shards(progress, state)
+        self._expect_joined([state])
         self._loaded, self._loaded_for, self._reader = progress, self._find_place(), None
 
     def _load_all(self, states: Sequence[Mapping[str, Any]]) -> None:
@@ -320,6 +324,7 @@ class Loader(Iterable[Any]):
                 raise Usage(f"two positions of worker {place.worker} on node {place.rank}", "give those of one time")
             self._check_shards(progress, state)
         check_whole(positions)
+        self._expect_joined(states)
         self._loaded, self._positions, self._reader = None, positions, None
 
     def _check_shards(self, progress: Progress, state: Mapping[str, Any]) -> None:
@@ -332,6 +337,12 @@ class Loader(Iterable[Any]):
             raise Usage(f"{changed.name}: not the shard of the position: its content has changed", hint)
         if names != self._files.names:
             raise Usage("the position is that of other shards: names or sizes of files differ", hint)
+
+    def _expect_joined(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Set the marks that joined tables must have when they are read. Raises Usage if those of positions differ."""
+        joined = self._shards.joined
+        for table, mark in zip(joined, joined_marks(joined, states), strict=True):
+            table.mark = mark
 
     def _next(self) -> Progress:
         return Progress(self._epoch, self._settings.epochs, self._epoch + self.epochs)

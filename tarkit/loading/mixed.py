@@ -148,6 +148,7 @@ class MixedShards:
         data: the dataset.
         sources: the shards of each source.
         names: their names.
+        joined: the tables that samples of any source are joined with.
     """
 
     whole = False
@@ -171,6 +172,7 @@ class MixedShards:
             for number, source in enumerate(mixture.sources)
         ]
         self.count = sum(source.count for source in self.sources)
+        self.joined = [table for source in self.sources for table in source.joined]
 
     @property
     def choice(self) -> str:

@@ -14,7 +14,7 @@ from tarkit.indexing.indexed import IndexedDataset
 from tarkit.joining.join import Join
 from tarkit.loading.cursor import Cursor, ListedSamples, Position
 from tarkit.loading.division import WorkerPlace
-from tarkit.loading.identity import apart, mark_of, parse_marks, present_mark
+from tarkit.loading.identity import JoinedTable, apart, mark_of, parse_marks, present_mark
 from tarkit.loading.order import Unit, cut, drawn, even, left_of, positions_of, shuffled
 from tarkit.loading.settings import LoaderSettings
 from tarkit.loading.state import Plan, Progress
@@ -97,6 +97,7 @@ class Shards:
         data: the dataset.
         count: the number of shards.
         whole: whether no step may leave samples out.
+        joined: the tables that samples are joined with.
         marks: with shuffle="full", whose samples are of all shards, the marks of all; see `tarkit.loading.identity`.
     """
 
@@ -105,6 +106,7 @@ class Shards:
         self.data = data
         self.settings = settings
         self.count = len(data.locations)
+        self.joined = [JoinedTable(step) for step in data.steps if isinstance(step, Join)]
         self.whole = not data.leaves_out(data.new_run().policy)
         self._index: IndexedDataset | None = None
         self._sizes: list[int] = []
@@ -261,7 +263,7 @@ class Shards:
         if self._views is not None:
             rows = self._views[shard]._replace(start=position.number, stop=stop)
             data = data.with_origin(replace(cast(Archives, data.origin), locations=(location._replace(rows=rows),)))
-        return Cursor(data, unit, run, position, keep, partial(note_mark, marks, shard, location))
+        return self._compared(Cursor(data, unit, run, position, keep, partial(note_mark, marks, shard, location)))
 
     def left(self, epoch: int, plan: Plan | None) -> list[int]:
         """Return the numbers in the index of all samples that a plan leaves of an epoch, in random order."""
@@ -283,4 +285,14 @@ class Shards:
         assert self._index is not None
         rows = rows if self.data.opaque else rows[position.number :]
         data = self.data.with_origin(ListedSamples(self._index, rows, self.data.locations))
-        return Cursor(data, (0, 0, -1), run, position)
+        return self._compared(Cursor(data, (0, 0, -1), run, position))
+
+    def _compared(self, cursor: Cursor) -> Cursor:
+        """Return a cursor, whose tables were opened. Raises Usage if one is not that of the position."""
+        try:
+            for table in self.joined:
+                table.compare()
+        except BaseException:
+            cursor.close()
+            raise
+        return cursor

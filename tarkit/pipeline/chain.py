@@ -265,7 +265,7 @@ class Chain:
 
     @property
     def choice(self) -> str:
-        """The selection of samples as text; empty where all come, or all without problems."""
+        """What selects samples, and how tables are joined, as text; empty where all come, or all without problems."""
         choices = [step.choice for step in self._steps if step.choice]
         if isinstance(self._origin, Archives) and self._origin.shard_slice is not None:
             choices.insert(0, f"shard_slice={self._origin.shard_slice!r}")

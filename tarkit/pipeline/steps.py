@@ -114,7 +114,7 @@ class Step:
 
     @property
     def choice(self) -> str:
-        """The selection of samples as text; empty where all pass, or all without problems."""
+        """What selects samples, and how columns are joined, as text; empty where all pass, or all without problems."""
         return ""
 
     def leaves_out(self, policy: Policy) -> bool:

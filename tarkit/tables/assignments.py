@@ -50,6 +50,11 @@ class Assignment(NamedTuple):
         """The columns that are read."""
         return tuple(member.column for member in self.members) or (self.column,)
 
+    def __str__(self) -> str:
+        """Return the assignment as a word; names are not in quotes."""
+        members = ",".join(f"{'.'.join(member.path)}:{member.column}" for member in self.members)
+        return f"{self.field}:{{{members}}}" if members else f"{self.field}:{self.column}"
+
 
 def parse_assignments(text: str) -> list[Assignment]:
     """Return the fields that words set, in their order; words about members of one field are one assignment.

@@ -215,3 +215,173 @@ def test_no_sample_has_a_row(here: Path) -> None:
             assert len(list(tarkit.loader(data, threads=threads))) in (3, 6)
             assert [f"epoch 0: {reason}" in text for text in words] == [True] * (reason is not None)
             words.clear()
+
+
+KINDS = ("csv", "jsonl", "parquet", "view", "name", "dataset")
+Values = dict[str, int]
+
+
+def write_joined(kind: str, directory: Path, values: Values, column: str = "n") -> Any:
+    """Write a table, a view or archives with a value for each key; return what is joined."""
+    directory.mkdir(exist_ok=True)
+    if kind == "csv":
+        (directory / "t.csv").write_text(f"__key__,{column}\n" + "".join(f"{k},{v}\n" for k, v in values.items()))
+    elif kind == "jsonl":
+        lines = (json.dumps({"__key__": key, column: value}) + "\n" for key, value in values.items())
+        (directory / "t.jsonl").write_text("".join(lines))
+    elif kind == "parquet":
+        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        table = arrow.Table.from_pylist([{"__key__": key, column: value} for key, value in values.items()])
+        parquet.write_table(table, directory / "t.parquet")
+    else:
+        pytest.importorskip("pyarrow")
+        for number in range(2):
+            some = {key: {column: b"%d" % value} for key, value in list(values.items())[number::2]}
+            write(str(directory / f"o-{number}.tar"), some, Random(1))
+        data = tarkit.open(f"{directory}/o-*.tar")
+        if kind == "view":
+            data.write(directory / "t.view.parquet")
+            return directory / "t.view.parquet"
+        return data if kind == "dataset" else f"{directory}/o-*.tar"
+    return directory / f"t.{kind}"
+
+
+def one_changed(values: Values, draw: Random) -> Values:
+    """Give one key another value of the same size."""
+    key = draw.choice(sorted(values))
+    return {**values, key: 19 - values[key] + 10}
+
+
+def one_removed(values: Values, draw: Random) -> Values:
+    """Leave a key out."""
+    gone = draw.choice(sorted(values))
+    return {key: value for key, value in values.items() if key != gone}
+
+
+def one_added(values: Values, draw: Random) -> Values:
+    """Add a key."""
+    return {**values, "k999": 12}
+
+
+def swapped(values: Values, draw: Random) -> Values:
+    """Give two keys the values of each other."""
+    one, other = draw.sample(sorted(values), 2)
+    return {**values, one: values[other], other: values[one]}
+
+
+def unchanged(values: Values, draw: Random) -> Values:
+    """Write the same again."""
+    return values
+
+
+def stopped(data: Any, stop: int, **options: Any) -> tuple[list[tuple[str, Fields]], Any]:
+    """Return samples up to one, and the position as it is stored."""
+    loader = tarkit.loader(data, **options)
+    found = list(map(record, islice(loader, stop)))
+    return found, json.loads(json.dumps(loader.state_dict()))
+
+
+@pytest.mark.parametrize("seed", range(24 * ROUNDS))
+def test_what_is_joined_changes(seed: int, here: Path) -> None:
+    """Other values are refused by name, before any sample; the same ones, elsewhere too, are what was joined."""
+    draw = Random(seed)
+    kind = KINDS[seed % len(KINDS)]
+    keys = [f"k{number:03}" for number in range(draw.randrange(6, 40))]
+    values = {key: 10 + number % 7 + (number % 3 == 0) for number, key in enumerate(keys)}
+    write("s-0.tar", {key: {"bin": b"B"} for key in keys[::2]}, draw)
+    write("s-1.tar", {key: {"bin": b"B"} for key in keys[1::2]}, draw)
+    options: dict[str, Any] = {"shuffle": draw.choice((0, 4, "full")), "seed": seed}
+    first, state = stopped(
+        tarkit.open("s-*.tar").join(write_joined(kind, here / "a", values)), len(keys) // 2, **options
+    )
+    change = draw.choice((one_changed, one_removed, one_added, swapped, unchanged, unchanged))
+    after = change(values, draw)
+    column = "m" if after == values and draw.random() < 0.4 else "n"
+    other = write_joined(kind, here / draw.choice("ab"), after, column)
+    workers = draw.choice((1, 1, 2))
+    data = tarkit.open("s-*.tar").join(other)
+    loaders = [tarkit.loader(data, **options, worker=worker, workers=workers) for worker in range(workers)]
+    for loader in loaders:
+        loader.load_state_dict(draw.choice((state, [state])) if workers == 1 else [state])
+        assert loader.state_dict()["joined"] == state["joined"]
+    if (after, column) == (values, "n"):
+        found = first + [record(sample) for loader in loaders for sample in loader]
+        assert dict(found) == {key: {"bin": b"B", "n": b"%d" % value} for key, value in values.items()}
+        assert len(found) == len(keys)
+    else:
+        name = {"name": "o-*.tar", "dataset": "o-0.tar and 1 more"}.get(kind, f"t.{kind}")
+        for loader in loaders:
+            for _ in range(2):
+                loader.load_state_dict([state])
+                with pytest.raises(tarkit.Usage, match=r"not what the position was joined with") as raised:
+                    next(iter(loader))
+                assert name in str(raised.value)
+                assert "resume with what it was made with" in (raised.value.hint or "")
+
+
+def test_other_options_of_a_join(here: Path) -> None:
+    """Another column, way to find rows, or choice of fields is another loader."""
+    keys = ["a/1", "a/2", "a/3"]
+    write("s-0.tar", {key: {"bin": b"B"} for key in keys}, Random(1))
+    Path("t.csv").write_text("__key__,other,n,m\n" + "".join(f"{key},{key},1,2\n" for key in keys))
+    data = tarkit.open("s-0.tar")
+    _, state = stopped(data.join("t.csv").set("n"), 1)
+    others = [
+        data.join("t.csv"),
+        data.join("t.csv").set("m"),
+        data.join("t.csv").set("x:n"),
+        data.join("t.csv").set("json:{n}"),
+        data.join("t.csv", by="stem").set("n"),
+        data.join("t.csv", on_duplicate="last").set("n"),
+        data.join("t.csv", "other").set("n"),
+        data,
+    ]
+    for other in others:
+        for loaded in state, [state]:
+            with pytest.raises(tarkit.Usage, match="its filter is"):
+                tarkit.loader(other).load_state_dict(loaded)
+    tarkit.loader(data.join("t.csv").set("n")).load_state_dict(state)
+
+
+def test_a_table_changes_at_the_end_of_an_epoch(here: Path) -> None:
+    """The next epoch has none of its rows; nor have a mix, another number of workers, or positions that differ."""
+    keys = [f"k{number}" for number in range(8)]
+    for number in range(2):
+        write(f"s-{number}.tar", {key: {"bin": b"B"} for key in keys[number::2]}, Random(1))
+    values = dict.fromkeys(keys, 10)
+
+    def states(data: Any, stop: int | None) -> list[Any]:
+        places: list[dict[str, int]] = [{"worker": worker, "workers": 2} for worker in range(2)]
+        return [stopped(data, stop, shuffle="full", **place)[1] for place in places]
+
+    data = tarkit.open("s-*.tar").join(write_joined("csv", here / "a", values))
+    mix = tarkit.mix([(tarkit.open("s-0.tar"), 1), (tarkit.open("s-1.tar"), 1)]).join(here / "a/t.csv")
+    before, of_mix = [states(data, stop) for stop in (None, 1)], states(mix, None)
+    write_joined("csv", here / "a", {**values, "k3": 11})
+    for made, positions in ((data, before[0]), (data, before[1]), (mix, of_mix)):
+        loader = tarkit.loader(made, shuffle="full")
+        loader.load_state_dict(positions)
+        with pytest.raises(tarkit.Usage, match=r"t\.csv: not what"):
+            [list(loader) for _ in range(2)]  # the rest of an epoch, perhaps empty, and the next
+    with pytest.raises(tarkit.Usage, match=r"t\.csv: workers have joined contents that differ"):
+        tarkit.loader(data, shuffle="full").load_state_dict([before[1][0], states(data, 1)[1]])
+    with pytest.raises(tarkit.Usage, match="damaged"):
+        tarkit.loader(data, shuffle="full").load_state_dict({**before[1][0], "worker": 0, "workers": 1, "joined": [7]})
+
+
+def test_a_table_is_read_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To compare it takes no other read, and no epoch does."""
+    write("s-0.tar", {f"k{number}": {"bin": b"B"} for number in range(4)}, Random(1))
+    table = write_joined("csv", here / "a", {"k1": 10})
+    data = tarkit.open("s-0.tar").join(table)
+    _, state = stopped(data, 2)
+    opened: list[str] = []
+    from tarkit.tables import rows
+
+    read = rows.open_file
+    monkeypatch.setattr(rows, "open_file", lambda word, storage: opened.append(word) or read(word, storage))
+    loader = tarkit.loader(data)
+    loader.load_state_dict(state)
+    assert len(list(loader)) == 2
+    assert len(list(loader)) == 4
+    assert len(opened) == 1

@@ -123,3 +123,24 @@ def test_a_compressed_object_that_was_replaced(server: HttpServer) -> None:
         else:
             again.load_state_dict(state)
             assert len(list(again)) == 8
+
+
+def test_joined_objects_that_were_replaced(server: HttpServer, run: Run, archive: Archive) -> None:
+    """They are recognised by their versions."""
+    pytest.importorskip("pyarrow")
+    urls = serve(server, run, archive)
+    joined = server.serve(
+        "/o.tar", Path(archive({f"{key}.txt": b"t" for key in ALL}, "o.tar")).read_bytes(), etag='"1"'
+    )
+    data = tarkit.open(urls).join(joined)
+    loader = tarkit.loader(data)
+    assert next(iter(loader))["txt"] == b"t"
+    state = loader.state_dict()
+    again = tarkit.loader(data)
+    again.load_state_dict(state)
+    assert len(list(again)) == 79
+    change(server, "/o.tar")
+    again = tarkit.loader(data)
+    again.load_state_dict(state)
+    with pytest.raises(tarkit.Usage, match=r"o\.tar: not what the position was joined with"):
+        next(iter(again))
