@@ -125,7 +125,7 @@ class EpochReader:
                 self._transform = Transform(function, self._settings.seed, threads)
             self._ahead = None if threads is None else Ahead(threads)
             yield from self._given(run)
-            for words in filter(None, (run.policy.missing_words, *self._shards.without_rows())):
+            for words in filter(None, (run.policy.missing_words, *self._shards.without_rows(self._place))):
                 run.warn(f"epoch {self._start.epoch}: {words}")
         except BaseException:  # of GeneratorExit nothing is being made
             if self._making is not None and (not self._taken or self._taken[-1] is not self._making):

@@ -150,15 +150,16 @@ class Shards:
         """Return the marks of shards in a position. Raises ValueError."""
         return parse_marks(progress.marks, self.count)
 
-    def without_rows(self) -> list[str]:
-        """Return of each joined table, of which no sample that this process has read has a row, what it has instead."""
+    def without_rows(self, place: WorkerPlace) -> list[str]:
+        """Return of each joined table, of which no sample that this worker has read has a row, what it has instead."""
         found = []
+        worker = f"worker {place.worker} on node {place.rank}: " if place.parts > 1 else ""
         for step in self.data.steps:
             if isinstance(step, Join):
                 try:
                     step.check_rows()
                 except TarkitError as error:
-                    found.append(str(error))
+                    found.append(f"{worker}{error}")
         return found
 
     def own(self, place: WorkerPlace) -> Sequence[int]:

@@ -167,6 +167,7 @@ def test_samples_of_a_view_without_a_row(here: Path) -> None:
     assert {sample.key: sample["n"] for sample in with_x} == {"d/1": b"7", "d/2": b"8", "d/3": b"9"}
 
 
+@pytest.mark.filterwarnings("ignore:.*no sample has a row")
 @pytest.mark.parametrize("seed", range(12 * ROUNDS))
 def test_resumed(seed: int, here: Path) -> None:
     """Stopped at random places, on the same and other nodes and workers: each sample comes once, with its row."""
@@ -215,6 +216,9 @@ def test_no_sample_has_a_row(here: Path) -> None:
             assert len(list(tarkit.loader(data, threads=threads))) in (3, 6)
             assert [f"epoch 0: {reason}" in text for text in words] == [True] * (reason is not None)
             words.clear()
+    parts = [tarkit.loader(every.join("t.csv"), shuffle_shards=False, worker=worker, workers=2) for worker in range(2)]
+    assert [len(list(part)) for part in parts] == [3, 3]
+    assert [text.partition(":")[2][:40] for text in words] == [" worker 0 on node 0: t.csv: no sample ha"]
 
 
 KINDS = ("csv", "jsonl", "parquet", "view", "name", "dataset")
