@@ -13,11 +13,11 @@ SINGLY = 64  # samples of a batch at most that are evaluated alone, since one of
 
 
 def by_keys(
-    batches: Iterable[SampleBatch], flags_of: Callable[[Sequence[bytes]], Iterable[bool]]
+    batches: Iterable[SampleBatch], choose: Callable[[Sequence[bytes]], Iterable[bool]]
 ) -> Iterator[SampleBatch]:
-    """Yield the samples for whose keys `flags_of` gives true."""
+    """Yield the samples for whose keys `choose` gives true."""
     for batch in batches:
-        yield from batch.chosen(bytes(flags_of(batch.keys)))  # type: ignore[arg-type]
+        yield from batch.chosen(bytes(choose(batch.keys)))  # type: ignore[arg-type]
 
 
 def by_values(where: Where, batches: Iterable[SampleBatch], policy: Policy) -> Iterator[SampleBatch]:

@@ -1,4 +1,4 @@
-"""Select samples: by key, by list, at random, by position. Iterators of batches in, iterators of batches out."""
+"""Select samples: by key, list, expression, position, at random. Iterators of batches in, iterators of batches out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The run of a command: common options, messages, progress, the summary and the report."""
+"""The run of a command: common options, messages, progress, the summary and the report.
+
+Whatever else writes to the terminal does so within `streams.terminal.progress_hidden`, which hides the bars meanwhile.
+"""
 
 from __future__ import annotations
 

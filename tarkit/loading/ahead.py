@@ -50,7 +50,7 @@ class Gate:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Wait for the calls that run, and let none begin meanwhile; for the thread that iterates."""
+        """Wait for the calls that run, and let none begin meanwhile; for one thread only, the one that iterates."""
         try:
             with self._change:
                 self._closed = True

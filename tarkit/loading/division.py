@@ -56,7 +56,7 @@ class WorkerPlace(NamedTuple):
         return range(begin, begin + whole + (number < more))
 
     def all(self) -> list[WorkerPlace]:
-        """Return the divisions of all workers of all nodes."""
+        """Return the places of all workers of all nodes."""
         pairs = [(rank, worker) for rank in range(self.world) for worker in range(self.workers)]
         return [WorkerPlace(rank, self.world, worker, self.workers) for rank, worker in pairs]
 

@@ -48,7 +48,7 @@ def starts_threads(location: Location) -> bool:
     return scheme is not None and scheme.threads
 
 
-def apart(locations: Iterable[Location], work: Callable[[], Result]) -> Result:
+def in_process(locations: Iterable[Location], work: Callable[[], Result]) -> Result:
     """Return the result of a function that reads shards before workers are forked.
 
     It is called in a process of its own if a library starts threads.
@@ -130,7 +130,7 @@ def find_changed(locations: Sequence[Location], marks: Marks, *, files: bool) ->
             if now != mark:
                 return location
     objects = {number: locations[number] for number in marks if locations[number].kind == "url"}
-    present = apart(objects.values(), partial(_marks_of_objects, list(objects.values()))) if objects else []
+    present = in_process(objects.values(), partial(_marks_of_objects, list(objects.values()))) if objects else []
     return next((locations[number] for number, now in zip(objects, present, strict=True) if now != marks[number]), None)
 
 
@@ -196,7 +196,7 @@ def _mark_of_table(join: Join, table: JoinTable, view: ViewFile | None) -> str:
     if view is not None:
         archives = [locate_archive(view.location, shard)[0] for shard in table.shards]
         urls = [] if join.spec.in_file else [location for location in archives if location.kind == "url"]
-        versions = iter(apart(urls, partial(_marks_of_objects, urls)) if urls else [])
+        versions = iter(in_process(urls, partial(_marks_of_objects, urls)) if urls else [])
         for shard, location in zip(table.shards, archives, strict=True):
             mark = None
             if location.kind == "url":

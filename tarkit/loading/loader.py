@@ -18,7 +18,7 @@ from tarkit.loading.mixed import MixedReader, MixedShards, next_epoch
 from tarkit.loading.settings import LoaderOptions, LoaderSettings
 from tarkit.loading.shards import Shards
 from tarkit.loading.state import Progress
-from tarkit.loading.union import Positions, check_whole, continue_here, continue_mix, find_states
+from tarkit.loading.union import Positions, check_complete, continue_here, continue_mix, find_states
 from tarkit.mixing.mix import Mixture
 from tarkit.samples.fields import field_names
 
@@ -323,7 +323,7 @@ class Loader(Iterable[Any]):
             if positions.setdefault(place, progress) != progress:
                 raise Usage(f"two positions of worker {place.worker} on node {place.rank}", "give those of one time")
             self._check_shards(progress, state)
-        check_whole(positions)
+        check_complete(positions)
         self._expect_joined(states)
         self._loaded, self._positions, self._reader = None, positions, None
 

@@ -14,7 +14,7 @@ from tarkit.indexing.indexed import IndexedDataset
 from tarkit.joining.join import Join
 from tarkit.loading.cursor import Cursor, ListedSamples, Position
 from tarkit.loading.division import WorkerPlace
-from tarkit.loading.identity import JoinedTable, apart, mark_of, parse_marks, present_mark
+from tarkit.loading.identity import JoinedTable, in_process, mark_of, parse_marks, present_mark
 from tarkit.loading.order import Unit, cut, drawn, even, left_of, positions_of, shuffled
 from tarkit.loading.settings import LoaderSettings
 from tarkit.loading.state import Plan, Progress
@@ -116,9 +116,9 @@ class Shards:
         if divides_rows(data, settings, counted):
             self._views = without_threads(partial(count_rows, data.locations))
         if settings.full:
-            self._index, self.marks = apart(data.locations, partial(read_index, data, counted))
+            self._index, self.marks = in_process(data.locations, partial(read_index, data, counted))
         elif counted and self._views is None:
-            self._sizes = apart(data.locations, partial(count_samples, data))
+            self._sizes = in_process(data.locations, partial(count_samples, data))
 
     @property
     def by_sample(self) -> bool:

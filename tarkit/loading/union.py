@@ -43,7 +43,7 @@ def find_states(state: Any) -> Iterator[Mapping[str, Any]]:
             yield from find_states(each)
 
 
-def check_whole(positions: Positions) -> None:
+def check_complete(positions: Positions) -> None:
     """Raise Usage unless these are the positions of all workers of all nodes, in one iteration."""
     hint = "give a list of the states of all, as each node has stored them at one time"
     first = next(iter(positions))

@@ -28,7 +28,7 @@ def neighbours(
     distinct: bool = False,
     repeated: Callable[[], bool] | None = None,
 ) -> Iterator[SampleBatch]:
-    """Check for adjacent samples with equal keys, which readers take for one sample.
+    """Check for repeated keys of adjacent samples, which readers take for one sample.
 
     If `policy` allows `joined-sample`, they are joined, and each sample is held until the next one is read.
 
@@ -67,7 +67,7 @@ class Keys:
 
     Args:
         policy: decides about a repeated key.
-        repeated: whether the key of the current sample occurs more than once, where that is known in advance; other
+        repeated: whether the key of the current sample is repeated, where that is known in advance; other
             keys are not remembered then.
     """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from itertools import accumulate, compress, pairwise, repeat
 from operator import add, itemgetter
 from typing import Any
@@ -16,13 +17,11 @@ from typing import Any
 from tarkit.samples.lookup import (
     JSON,
     SMALL,
+    TEXT_FIELDS,
     is_unicode,
     json_decoder,
     may_have_surrogates,
     number_or_text,
-)
-from tarkit.samples.lookup import (
-    TEXTS as TEXT_FIELDS,
 )
 from tarkit.samples.names import spelled
 from tarkit.samples.sample import OPEN, Condition, SampleBatch, TarSample
@@ -42,6 +41,12 @@ class _Shared:
         self.samples = batch
         self.entries: EntryColumns | None = None if batch.entries_held is None else batch.entries_held.columns
         self._bytes: bytes | None = None
+
+    @cached_property
+    def sizes_before(self) -> list[int]:
+        """Of each entry the bytes of all before it, and at the end those of all entries."""
+        assert self.entries is not None
+        return [0, *accumulate(self.entries.sizes)]
 
     def pieces(self, starts: Iterable[int], stops: Iterable[int]) -> list[bytes]:
         """Return ranges of the archive."""
@@ -82,7 +87,7 @@ class SameFields(Columns):
         )
 
     def first(self) -> TarSample:
-        """Return the first sample."""
+        """Return the first sample of the batch; this is the first of its groups."""
         columns, samples = self.batch.entries, self.batch.samples
         assert columns is not None
         some = slice(self.entries[0], self.entries[0] + len(self.fields))
@@ -182,9 +187,7 @@ class SameFields(Columns):
         return Vector(NUMBERS, self._sizes())
 
     def _sizes(self) -> list[int]:
-        columns, width = self.batch.entries, len(self.fields)
-        assert columns is not None
-        before = [0, *accumulate(columns.sizes)]
+        before, width = self.batch.sizes_before, len(self.fields)
         return [before[first + width] - before[first] for first in self.entries]
 
 
@@ -216,7 +219,10 @@ def groups_of(batch: SampleBatch) -> list[SameFields] | None:
 
 
 def flags_of(batch: SampleBatch, condition: Condition) -> bytearray | None:
-    """Return for each sample 1 if it is selected, 0 or OPEN; None where `groups_of` returns it."""
+    """Return for each sample 1 if it is selected, else 0, or OPEN where it may be a problem; None without groups.
+
+    An expression of keys alone needs no groups, since a batch has its keys before its entries are known.
+    """
     of_keys = condition.names == {"__key__"}
     groups = [SameFields(_Shared(batch), (), range(batch.count), ())] if of_keys else groups_of(batch)
     if groups is None:

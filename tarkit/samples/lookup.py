@@ -26,7 +26,7 @@ NO_TEXT = "text with a lone surrogate, which is not Unicode text"
 
 _EMPTY = (block.SYMLINK, block.CHAR, block.BLOCK_DEVICE, block.FIFO)
 JSON = frozenset((b"json", b"jsn"))
-TEXTS = frozenset((b"txt", b"text", b"transcript", b"html", b"htm"))
+TEXT_FIELDS = frozenset((b"txt", b"text", b"transcript", b"html", b"htm"))
 _NUMBER = re.compile(r"[+-]?([0-9]{1,300}|([0-9]{1,300}\.[0-9]{0,300}|\.?[0-9]{1,300})([eE][+-]?[0-9]{1,3})?)")
 
 
@@ -172,7 +172,7 @@ class FieldLookup:
         if as_json or kind in JSON:
             return self._json(field, content)
         text = self.as_text(field, content)
-        if kind in TEXTS:
+        if kind in TEXT_FIELDS:
             return text
         return number_or_text(text)
 

@@ -3,6 +3,8 @@
 This is the one rule for all names of fields: a name means the field that is spelled so, else the first field of the
 sample whose name differs only in the case of ASCII letters. `-f` and `select` write a field under the name that they
 were given; all other names that are written to an archive keep their case.
+
+`sample.split_name` divides the name of an entry into key and field.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class Runs(SortedRuns):
 
 
 class DuplicateKeys:
-    """Find which of any number of keys come more than once, by hashes of 8 bytes; on disk beyond `memory`."""
+    """Find the repeated keys among any number, by hashes of 8 bytes; on disk beyond `memory`."""
 
     def __init__(self, memory: int, tmpdir: str | None) -> None:
         self.count = 0
@@ -138,7 +138,7 @@ class DuplicateKeys:
             yield self._hashes[start : start + _SLICE]
 
     def marked(self) -> bytearray | None:
-        """Return a byte for each key in order, 1 where its hash comes more than once; None if there is no such key."""
+        """Return a byte for each key in order, 1 where its hash is repeated; None if none is."""
         total = self._stored // 8 + len(self._hashes)
         limit = max(LEAST_SET, min(self._memory, max(_MOST_SET * total, 4 * LEAST_SET)))
         parts = 1 + _SET_COST * total // limit
@@ -164,7 +164,7 @@ class DuplicateKeys:
             yield hashes if finer == 1 else [number for number in hashes if number // 256 % finer == high]
 
     def _mark(self, part: Iterator[list[int]], marks: bytearray) -> None:
-        """Mark the hashes of a part that come more than once."""
+        """Mark the repeated hashes of a part."""
         seen: set[int] = set()
         twice: set[int] = set()
         for hashes in part:
@@ -181,7 +181,7 @@ class DuplicateKeys:
 
 
 class SeenKeys:
-    """The keys of the samples that a sort has read, to find those that come more than once.
+    """The keys of the samples that a sort has read, to find repeated ones.
 
     While keys ascend no two are equal, and nothing is kept of them.
     """

@@ -1,8 +1,8 @@
 """Files that the system does not have in its cache: it is asked to read them before their turn, many at a time.
 
 A program that reads one small file after another waits for the disk each time, and a disk works on many requests at
-once. `posix_fadvise` makes them without a thread: 9 us a file, and 3 us for one that is in the cache after all. To read
-100 000 files of 1 kB so takes a third of the time.
+once. `posix_fadvise` makes them without a thread: 9 us a file, and 3 us for one that is in the cache after all. Reading
+100 000 files of 1 kB takes a third of the time.
 
 The system counts the blocks that a thread had it read from disks. So nothing is asked for while files are in the cache,
 and what other programs do on the machine does not matter.
@@ -25,7 +25,7 @@ EVERY = 32
 """Items that are asked for together."""
 
 GROUPS = 16
-"""Groups of as many items that are asked for before their turn."""
+"""Groups of EVERY items that are asked for before their turn."""
 
 MEMORY = 16 << 20
 """Bytes of these items from which on no more are asked for."""

@@ -168,7 +168,7 @@ class RemoteSource(WindowSource):
 
     def complete(self, data: bytes, start: int, stop: int) -> bytes:
         """Return the bytes of a range; raise Problem if the object ends before its end."""
-        if start + len(data) < stop and len(data) < stop - start:
+        if start + len(data) < stop:
             raise Problem("truncated", self.name, start + len(data), "the object ends inside an entry")
         return data
 
