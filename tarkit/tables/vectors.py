@@ -176,7 +176,7 @@ def conditional(test: Vectorial, body: Vectorial, other: Vectorial) -> Vectorial
     def many(columns: Columns) -> Vector:
         flags = list(map(bool, test(columns).values))
         yes, no = (
-            iter(part(columns.chosen(chosen)).values)
+            iter(part(columns.chosen(chosen)).values if any(chosen) else ())
             for part, chosen in ((body, flags), (other, list(map(operator.not_, flags))))
         )
         return Vector(OTHERS, [next(yes) if flag else next(no) for flag in flags])

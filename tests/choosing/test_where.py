@@ -92,6 +92,7 @@ CHOSEN = [
     ("abs(cls) >= 3 and round(cls) <= max(2, 3) and min(1, 2) == 1", "d/a d/b"),
     ("float(str(cls)) == int(cls)", "d/a d/b"),
     ("txt + '!' == 'a dog!'", "d/b"),
+    ("'x' if True else __key__ or 1", "d/a d/b c"),  # a part that no sample needs
     ("True", "d/a d/b c"),
     ("''", ""),
     ("  cls == 3 ", "d/a"),
