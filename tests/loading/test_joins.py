@@ -195,6 +195,17 @@ def test_resumed(seed: int, here: Path) -> None:
     assert dict(found) == made.samples
 
 
+def test_members_in_another_order(here: Path) -> None:
+    """An object of JSON finds its row whatever the order of its members."""
+    with tarkit.TarWriter("s.tar") as out:
+        for key, value in (("1", {"b": [{"d": 1, "c": 2}], "a": 2}), ("2", "x"), ("3", [2, 1])):
+            out.write(key, {"json": {"id": value}})
+    rows = [{"id": {"a": 2, "b": [{"c": 2, "d": 1}]}, "n": 1}, {"id": {"b": 2, "a": 2}, "n": 9}, {"id": [2, 1], "n": 3}]
+    Path("t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = tarkit.open("s.tar").join("t.jsonl", "id", by="json.id")
+    assert {sample["__key__"]: sample.get("n") for sample in tarkit.loader(data)} == {"1": b"1", "2": None, "3": b"3"}
+
+
 def test_no_sample_has_a_row(here: Path) -> None:
     """The end of an epoch warns of it: a worker reads some of the samples, and so it may be no error."""
     for shard in range(2):
