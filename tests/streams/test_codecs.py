@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import tarkit
 from tarkit.bytereader import ByteReader
 from tarkit.errors import Problem, TarkitError, Unsupported, Usage
+from tarkit.shards.series import HEAVY
 from tarkit.sizes import plural
 from tarkit.streams.background import ReadAhead
 from tarkit.streams.codecs import (
@@ -46,6 +47,7 @@ TEXT = b"".join(b"%d bottles of beer on the wall, " % i for i in range(30_000))
 NOISE = random.Random(7).randbytes(2 << 20)
 MIXED = TEXT[:200_000] + NOISE[:200_000] + bytes(200_000) + TEXT[-100_001:]
 SHORT = MIXED[185_000:215_000]
+LIGHT = {"gz", "lz4"}  # codecs whose encoder takes at most 1 MB of memory
 SKIPPABLE = b"\x5a\x2a\x4d\x18" + (9).to_bytes(4, "little") + b"skip this"
 
 
@@ -238,6 +240,7 @@ def test_reads_programs(codec: str, command: list[str], tmp_path: Path) -> None:
 def test_programs_read(codec: str) -> None:
     with mock.patch.object(codecs_write, "BLOCK", 4096):
         raw = encode(codec, SHORT, threads=2)
+    assert codec in PROGRAMS, f"add {codec} to PROGRAMS"
     decoder = program(PROGRAMS[codec][0][0])
     assert subprocess.run([decoder, "-dc"], input=raw, stdout=subprocess.PIPE, check=True).stdout == SHORT
 
@@ -764,7 +767,12 @@ def test_each_codec_has_its_functions() -> None:
     """The tables of decoders and encoders have the codecs of the table of codecs."""
     assert set(DECODERS) == set(registry.DECODED)
     assert set(ENCODERS) == set(registry.CODECS)
-    assert set(PROGRAMS) == set(registry.DECODED)
+    assert set(PROGRAMS) == set(registry.DECODED), "add it to PROGRAMS"
+
+
+def test_the_memory_of_each_encoder_is_known() -> None:
+    """Shards that are open together are counted by it: HEAVY says how much, LIGHT that it is little."""
+    assert sorted([*HEAVY, *LIGHT]) == sorted(registry.CODECS)
 
 
 def test_the_table_of_codecs_is_in_the_documents() -> None:
