@@ -138,27 +138,21 @@ class JoinedTable:
     """A table that samples are joined with.
 
     Attributes:
+        name: its name for messages.
         mark: that of its rows: of the table that was read, or of the position before that; empty if neither is known.
     """
 
-    def __init__(self, join: Join) -> None:
-        self.mark = ""
-        self._join = join
+    def __init__(self, name: str) -> None:
+        self.name, self.mark = name, ""
         self._latest: tuple[JoinTable, str] | None = None
 
-    @property
-    def name(self) -> str:
-        """Its name for messages."""
-        return self._join.spec.name
-
-    def compare(self) -> None:
-        """Compare the table that this process has read with the mark. Raises Usage if it is another."""
-        opened = self._join.opened
-        if opened is None:
-            return
+    def compare(self, join: Join) -> None:
+        """Compare the table that this process has read for a step with the mark. Raises Usage if it is another."""
+        opened = join.opened
+        assert opened is not None, "the step has begun"
         table = opened[0].table
         if self._latest is None or self._latest[0] is not table:
-            self._latest = table, _mark_of_table(self._join, table, opened[1])
+            self._latest = table, _mark_of_table(join, table, opened[1])
         if self.mark not in ("", self._latest[1]):
             hint = "resume with what it was made with, or begin without the position, in a new loader"
             raise Usage(f"{self.name}: not what the position was joined with: its content has changed", hint)

@@ -106,7 +106,7 @@ class Shards:
         self.data = data
         self.settings = settings
         self.count = len(data.locations)
-        self.joined = [JoinedTable(step) for step in data.steps if isinstance(step, Join)]
+        self.joined = [JoinedTable(join.spec.name) for join in self._joins()]
         self.whole = not data.leaves_out(data.new_run().policy)
         self._index: IndexedDataset | None = None
         self._sizes: list[int] = []
@@ -288,11 +288,14 @@ class Shards:
         data = self.data.with_origin(ListedSamples(self._index, rows, self.data.locations))
         return self._compared(Cursor(data, (0, 0, -1), run, position))
 
+    def _joins(self) -> list[Join]:
+        return [step for step in self.data.steps if isinstance(step, Join)]
+
     def _compared(self, cursor: Cursor) -> Cursor:
         """Return a cursor, whose tables were opened. Raises Usage if one is not that of the position."""
         try:
-            for table in self.joined:
-                table.compare()
+            for table, join in zip(self.joined, self._joins(), strict=True):
+                table.compare(join)
         except BaseException:
             cursor.close()
             raise
