@@ -95,6 +95,7 @@ IN_MEMORY = 1 << 16  # bytes of output in memory; more goes to a file
 QUICK = 4  # quick commands that a thread runs before it reports: 2000 x wc on two CPUs 2.24 -> 1.90 s, CPU 3.6 -> 3.2
 BATCH_BYTES = 8 << 20  # bytes of samples from which on a batch takes no more
 _IN_BATCH = b"sample-%06d"  # what the files of a sample of a batch begin with
+_OF_SAMPLE = re.compile(r"(?<![\w/-])sample\.")  # a file of one sample, and not resample.py
 _CHUNK = 1 << 16
 _LONGEST_KEY = 1 << 16
 _POLL = 5.0  # milliseconds between two checks where the system has no pidfd
@@ -128,7 +129,7 @@ class RunCommand(SampleWork):
             return
         if self.multi:
             raise Usage(f"{spell('batch')} cannot be used with {spell('multi')}", "a sample of a batch gives one")
-        if "sample." in self.command and "sample-" not in self.command:
+        if _OF_SAMPLE.search(self.command) and "sample-" not in self.command:
             message = f"with {spell('batch')} the files are called sample-000000.jpg, sample-000001.jpg, not sample.jpg"
             raise Usage(message, "sample-*.jpg are those of all samples")
 

@@ -121,6 +121,16 @@ def test_files_and_variables(run: Run, archive: Archive, monkeypatch: pytest.Mon
     assert entries(Path("out.tar").read_bytes()) == entries(tar(SIX))
 
 
+def test_programs_whose_names_end_in_sample(tmp_path: Path) -> None:
+    (tmp_path / "in.tar").write_bytes(tar(SIX))
+    for name in ("resample.sh", "re-sample.sh", "sample.sh"):
+        (tmp_path / name).write_text("true")
+        data = tarkit.open(tmp_path / "in.tar").proc(f"bash {tmp_path}/{name}", batch=4)
+        assert data.write(tmp_path / "out.tar").samples == 6
+    with pytest.raises(tarkit.TarkitError, match="not sample"):
+        tarkit.open(tmp_path / "in.tar").proc("cat <sample.x", batch=4)
+
+
 def test_one_failure_is_told_from_the_others(run: Run, archive: Archive) -> None:
     ran = run("proc", "-c", BAD_3, "--batch", "6", archive(SIX), "--on-error", "skip")
     assert keys(ran.stdout) == "0 1 2 4 5"
