@@ -37,7 +37,7 @@ class CheckOptions(Options):
         role="output",
         help="Write a clean copy.",
         more="OUT is a file, a directory/ that exists or, for one copy of each input, a template such as "
-        "'out-%06d.tar'. No file is replaced.",
+        "'out-%06d.tar'. In a directory, and by a template, no file is replaced.",
     )
     rejects: str | None = row(
         "Output",

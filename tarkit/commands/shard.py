@@ -43,7 +43,8 @@ def shard(directory: str, options: Callable[..., ShardOptions]) -> None:
 
     \f
     A file whose name has no dot, or begins with one, is no sample: it goes with the sample that follows, -c and -n do
-    not count it, and -s counts its bytes. The depfile lists the directories of the tree too.
+    not count it, and -s counts its bytes. The target of the depfile is the first shard; it lists the directories of the
+    tree too.
 
     Without -o the shards are shard-000000.tar and so on, in the working directory. Without -c, -s, -n or --even a shard
     has at most 1G (10^9 bytes). The file of --map has patterns for names:

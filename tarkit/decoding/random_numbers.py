@@ -56,7 +56,7 @@ def sample_random() -> Random:
     >>> import tarkit
     >>> def draw(sample):
     ...     return sample["__key__"], tarkit.sample_random().randrange(100)
-    >>> list(tarkit.loader("b.tar", transform=draw, seed=7)) == list(tarkit.loader("b.tar", transform=draw, seed=7))
+    >>> list(tarkit.loader("a.tar", transform=draw, seed=7)) == list(tarkit.loader("a.tar", transform=draw, seed=7))
     True
     """
     numbers = drawn_for_sample()

@@ -24,6 +24,7 @@ from tarkit.pipeline.run import Run
 from tarkit.pipeline.selection import OnMissingShard, ProblemOptions, with_broken
 from tarkit.pipeline.stages import buffer_shuffle, without_strays
 from tarkit.pipeline.steps import Flow, Step
+from tarkit.problems import Policy
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import SampleBatch, TarSample, singly
@@ -265,6 +266,10 @@ def _reads_once(location: Location) -> bool:
 
 class _LeaveOutStrays(Step):
     """Leave out the entries of archives without samples, with a warning: they cannot be drawn."""
+
+    def leaves_out(self, policy: Policy) -> bool:
+        """Return False: entries are left out, and no samples."""
+        return False
 
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         return without_strays(batches, flow.run.policy)

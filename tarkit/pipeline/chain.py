@@ -367,8 +367,10 @@ class Chain:
         before = inputs.policy
         if kept is None:
             inputs.policy = policy
+        run = Run(policy)
+        run.tmpdir = inputs.tmpdir  # perhaps the directory of the output: if it is missing, opening that says so
         try:
-            with Flow(Run(policy, inputs.tmpdir), inputs, keys_may_repeat=self._origin.keys_may_repeat) as flow:
+            with Flow(run, inputs, keys_may_repeat=self._origin.keys_may_repeat) as flow:
                 batches: Iterator[SampleBatch] = (kept or inputs).batches()
                 for step in steps:
                     batches = step(batches, flow)

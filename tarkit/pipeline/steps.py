@@ -118,8 +118,11 @@ class Step:
         return ""
 
     def leaves_out(self, policy: Policy) -> bool:
-        """Return whether fewer samples may come out than go in, if `policy` decides about problems."""
-        return self.opaque
+        """Return whether fewer samples may come out than go in, if `policy` decides about problems.
+
+        A step that changes all samples and leaves none out has to say so: loaders count and divide samples by it.
+        """
+        return not self.permutes
 
     def takes_rows(self, columns: frozenset[str]) -> bool:
         """Return whether it takes rows of views that were not read, which have keys, places and these columns."""
@@ -206,6 +209,10 @@ class ReportKeys(Step):
 
     def __init__(self, select: Select) -> None:
         self.select = select
+
+    def leaves_out(self, policy: Policy) -> bool:
+        """Return False: the samples pass as they are."""
+        return False
 
     def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
         """Return the samples."""

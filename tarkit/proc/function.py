@@ -65,7 +65,7 @@ class CallFunction(SampleWork):
     """
 
     decode: object = row(
-        "With --map", "--decode", default=False, help="Pass values, not bytes: text, numbers, JSON, arrays."
+        "With --map", "--decode", default=False, help="Pass values, not bytes: text, numbers, pictures."
     )
     allow_pickle: bool = row(
         "With --map", "--allow-pickle", default=False, help="Decode pickles too, which can run any code."

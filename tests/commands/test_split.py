@@ -654,3 +654,9 @@ def test_an_entry_without_key_before_an_entry_that_is_cut(run: Run) -> None:
     ran = run("split", "-", "-c", "1", "--allow", "truncated", "-o", "s-%d.tar", stdin=gzip.compress(data))
     assert entries(Path("s-0.tar").read_bytes()) == [("a.x", b"1")]
     assert ran.lines[1] == "tarkit: warning: stdin: 1 entry without a key is left out: it is in no sample"
+
+
+def test_equal_shards_in_a_directory_that_is_not_there(run: Run, archive: Archive) -> None:
+    """The message is about the output, and not about temporary files, which would be in its directory."""
+    ran = run("split", archive(TEN), "-n", "2", "-o", "none/x-%d.tar", exit=1)
+    assert ran.lines[-1] == "hint: there is no directory none: make it with mkdir -p"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -11,6 +12,8 @@ import pytest
 
 import tarkit
 from tarkit.media.coding import is_lossy
+from tarkit.pipeline.steps import Flow, Step
+from tarkit.samples.sample import SampleBatch, singly
 
 numpy = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
@@ -146,3 +149,28 @@ def test_random_numbers_behind_a_map(here: Path) -> None:
             place: dict[str, Any] = {"worker": worker, "workers": 4, "threads": threads}
             drawn += tarkit.loader(data, shuffle="full", transform=lambda _: tarkit.sample_random().random(), **place)
         assert len(drawn) == len({*drawn}) == 8
+
+
+class Alternate(Step):
+    """A step that leaves every second sample out, and does not say so."""
+
+    reads = "headers"
+
+    def __call__(self, batches: Iterator[SampleBatch], flow: Flow) -> Iterator[SampleBatch]:
+        for number, sample in enumerate(singly(batches)):
+            if number % 2:
+                yield sample
+
+
+def test_a_step_that_does_not_say_whether_it_leaves_samples_out(here: Path) -> None:
+    """Its samples are not counted as if all came, and with `equal` none comes twice."""
+    with tarkit.ShardWriter("m-%d.tar", count=10) as out:
+        for number in range(40):
+            out.write(f"{number:02d}", {"cls": number})
+    data = tarkit.open("m-*.tar").then(Alternate())
+    with pytest.raises(TypeError):
+        len(tarkit.loader(data, shuffle="full"))
+    with pytest.raises(tarkit.Usage, match="may leave samples out"):
+        tarkit.loader(data, shuffle="full", equal="drop")
+    keys = [sample["__key__"] for sample in tarkit.loader(data, shuffle="full")]
+    assert len(keys) == len(set(keys)) == 20
