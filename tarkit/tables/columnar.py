@@ -238,7 +238,8 @@ class ColumnarTable:
             return None
         if value["bytes"] is None:
             message = f"{self.name}:{index + 1}: the column {show(name)} has a path and no bytes: {show(value['path'])}"
-            raise TarkitError(message, "datasets embeds them: with_format('arrow').map(datasets.table.embed_table_storage, batched=True), then to_parquet")
+            embedded = "with_format('arrow').map(datasets.table.embed_table_storage, batched=True)"
+            raise TarkitError(message, f"datasets embeds them: {embedded}, then to_parquet")
         return ContentCell(value["bytes"], (value["path"] or "").encode())
 
     def _arrays(self, column: Any, name: str, field: str, index: int) -> list[ContentCell | None]:
