@@ -207,11 +207,16 @@ def test_filters_and_augmentation(run: Run, archive: Archive, here: Path) -> Non
 @each_row(
     ("library", "words", "needs", "extra"),
     [
-        ("PIL", ["fun.py:same"], "--decode of pictures needs Pillow", "images"),
-        ("PIL", ["fun.py:same", "--on-error", "skip"], "--decode of pictures needs Pillow", "images"),
-        ("PIL", ["fun.py:same", "--rejects", "r.tar", "-p", "2"], "--decode of pictures needs Pillow", "images"),
-        ("PIL", ["fun.py:batch", "--batch", "2"], "--decode of pictures needs Pillow", "images"),
-        ("PIL", ["fun.py:picture", "--on-error", "keep", "-f", "cls"], "to encode pictures needs Pillow", "images"),
+        ("PIL.Image", ["fun.py:same"], "--decode of pictures needs Pillow", "images"),
+        ("PIL.Image", ["fun.py:same", "--on-error", "skip"], "--decode of pictures needs Pillow", "images"),
+        ("PIL.Image", ["fun.py:same", "--rejects", "r.tar", "-p", "2"], "--decode of pictures needs Pillow", "images"),
+        ("PIL.Image", ["fun.py:batch", "--batch", "2"], "--decode of pictures needs Pillow", "images"),
+        (
+            "PIL.Image",
+            ["fun.py:picture", "--on-error", "keep", "-f", "cls"],
+            "to encode pictures needs Pillow",
+            "images",
+        ),
         ("numpy", ["fun.py:same", "--on-error", "skip"], "--decode of arrays needs numpy", "numpy"),
         ("numpy", ["fun.py:array"], "to encode arrays needs numpy", "numpy"),
     ],
@@ -224,7 +229,7 @@ def test_a_library_that_is_missing(
         textwrap.dedent(FUNCTIONS) + "def picture(s): return {'png': 3}\ndef array(s): return {'npy': 3}\n"
     )
     monkeypatch.setitem(sys.modules, library, None)
-    field = {"fun.py:picture": "cls", "fun.py:array": "cls"}.get(words[0], "jpg" if library == "PIL" else "npy")
+    field = {"fun.py:picture": "cls", "fun.py:array": "cls"}.get(words[0], "jpg" if library == "PIL.Image" else "npy")
     name = archive({"a.cls": b"1", f"b.{field}": b"2", "c.cls": b"3"})
     ran = run("proc", "--decode", "--map", *words, name, "-o", "out.tar", exit=1)
     assert ran.lines[-2:] == [

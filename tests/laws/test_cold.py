@@ -1,12 +1,21 @@
 """What is read from files that are not in the cache of the system is what is read from others."""
 
 import os
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import pytest
 
 import tarkit
 from tests.streams.test_cold import evict, needs_advice
+
+
+@pytest.fixture
+def tmp_path():
+    """Make a directory on a disk: that of other tests may be in memory."""
+    with TemporaryDirectory(dir="/var/tmp") as directory:
+        yield Path(directory)
 
 
 @pytest.fixture

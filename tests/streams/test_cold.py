@@ -3,7 +3,9 @@
 import os
 from ctypes import CDLL, byref, c_char, c_size_t, c_ubyte
 from mmap import MAP_PRIVATE, mmap
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 
 import pytest
@@ -13,6 +15,13 @@ from tarkit.streams.cold import EVERY, GROUPS, MEMORY, ColdFiles, ask_for_file, 
 from tarkit.streams.source import FileSource
 
 needs_advice = pytest.mark.skipif(cold._THREAD is None, reason="the system takes no advice about files")
+
+
+@pytest.fixture
+def tmp_path():
+    """Make a directory on a disk: that of other tests may be in memory."""
+    with TemporaryDirectory(dir="/var/tmp") as directory:
+        yield Path(directory)
 
 
 def is_cached(path):
