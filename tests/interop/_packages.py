@@ -59,7 +59,7 @@ def result(program: str, *words: object, build: str = "", exit: int = 0, **envir
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert ran.returncode == exit, ran.stderr

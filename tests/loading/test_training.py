@@ -62,10 +62,11 @@ def test_the_recipes_train_a_model(
     Path("train.py").write_text(text)
     with s3_server() as server:
         how = {**KEYS, "AWS_ENDPOINT_URL": server.url}
-        run(tools, *upload, **how)
+        programs = Path(sys.executable).parent  # `tools` are copies of this process, which may have used stores
+        run(programs, *upload, **how)
         for path in tmp_path.glob("train-*.tar"):
             path.unlink()
-        printed = run(tools, *start, **how)
+        printed = run(programs, *start, **how)
     check_losses(printed, shown[1])
     assert printed.splitlines()[-1] == shown[1].splitlines()[-1] == "720 samples, 720 different"
 
