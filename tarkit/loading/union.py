@@ -68,8 +68,7 @@ def continue_here(positions: Positions, place: WorkerPlace, shards: Shards) -> P
     first, last = _epochs(positions)
     of_first = next(each for each in positions.values() if each.epoch == first)
     later = tuple(_left(positions, epoch, place, shards) for epoch in range(first, last + 1))
-    marks = dict(chain.from_iterable(shards.marks_in(each).items() for each in positions.values()))
-    progress = Progress(first, of_first.epochs, of_first.following, later=later, marks=marks_as_text(marks))
+    progress = Progress(first, of_first.epochs, of_first.following, later=later, marks=_marks(positions, shards))
     return progress.resolved()
 
 
@@ -93,8 +92,17 @@ def check_divisible(positions: Positions, shards: Shards | MixedShards) -> None:
 
 def _epochs(positions: Positions) -> tuple[int, int]:
     """Return the first epoch that is not over, and the last that a worker has begun."""
-    begun = [epoch for each in positions.values() for epoch in (each.epoch, *(entry[0] for entry in each.later))]
-    return min(each.epoch for each in positions.values()), max(begun)
+    return min(each.epoch for each in positions.values()), max(_begun(positions))
+
+
+def _begun(positions: Positions) -> Iterator[int]:
+    """Yield the epochs that workers have begun, of each worker those that are not over."""
+    return (epoch for each in positions.values() for epoch in (each.epoch, *(entry[0] for entry in each.later)))
+
+
+def _marks(positions: Positions, shards: Shards) -> str:
+    """Return the marks of the shards that workers have opened, as a position stores them."""
+    return marks_as_text(dict(chain.from_iterable(shards.marks_in(each).items() for each in positions.values())))
 
 
 def continue_mix(positions: Positions, place: WorkerPlace, mixed: MixedShards) -> Progress:
@@ -132,9 +140,8 @@ def _of_source(progress: Progress, number: int, over: bool) -> Progress:
 
 def _source_left(positions: Positions, epochs: tuple[int, int], place: WorkerPlace, source: Shards) -> Progress:
     """Return the position of a worker in a source: the first pass of which something is left, or the one behind."""
-    begun = [epoch for each in positions.values() for epoch in (each.epoch, *(entry[0] for entry in each.later))]
     passes: dict[int, list[int]] = {}
-    for epoch, number in map(time_of, begun):
+    for epoch, number in map(time_of, _begun(positions)):
         if number < PASSES:
             passes.setdefault(epoch, []).append(number)
     first, last = epochs
@@ -151,8 +158,7 @@ def _source_left(positions: Positions, epochs: tuple[int, int], place: WorkerPla
     for epoch in range(first + 1, last + 1):
         numbers += [epoch + PASSES * number for number in range(max(passes.get(epoch, [0])) + 1)]
     later = tuple(_left(positions, number, place, source) for number in numbers)
-    marks = dict(chain.from_iterable(source.marks_in(each).items() for each in positions.values()))
-    return first_pass(first, start, later)._replace(marks=marks_as_text(marks))
+    return first_pass(first, start, later)._replace(marks=_marks(positions, source))
 
 
 def _is_left(positions: Positions, epoch: int, shards: Shards) -> bool:

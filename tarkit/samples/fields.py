@@ -13,9 +13,7 @@ from typing import Literal, NamedTuple
 from tarkit import errors
 from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
 from tarkit.problems import Policy
-from tarkit.samples.changed import changed_batch
 from tarkit.samples.checks import duplicate_entries
-from tarkit.samples.columns import groups_of
 from tarkit.samples.lookup import missing_field
 from tarkit.samples.names import spelled
 from tarkit.samples.sample import Assembly, SampleBatch, TarSample, key_of, split_name
@@ -193,6 +191,9 @@ class Fields:
         self, batch: SampleBatch, index: int, policy: Policy, unused: dict[re.Pattern[bytes], str]
     ) -> SampleBatch | None:
         """Return plain samples with the same fields as they become; None if they are to be looked at one by one."""
+        from tarkit.samples.changed import changed_batch  # not loaded for most runs
+        from tarkit.samples.columns import groups_of
+
         groups = groups_of(batch)
         if groups is None or len(groups) > 1:
             return None
