@@ -124,7 +124,6 @@ def test_map_with_values_changed_in_place() -> None:
 
 
 def test_one_field_of_a_plain_sample() -> None:
-    """`Sample.decode` decodes one field."""
     sample = tarkit.open("a.tar").head()[0]
     assert sample.decode("cls") == 0
     assert sample.decode("jpg", "l8").shape == (10, 20)

@@ -29,7 +29,6 @@ def test_the_blocks_print_what_is_shown(here: Path, capfd: pytest.CaptureFixture
 
 
 def test_all_pages_of_the_reference_are_run() -> None:
-    """The pages that are run are those that there are."""
     assert sorted(documents.GUIDE[1:]) == sorted((ROOT / "docs/api").glob("*.md"))
 
 

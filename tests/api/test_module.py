@@ -58,7 +58,6 @@ def test_a_name_that_is_not_there() -> None:
 
 
 def test_every_public_method_is_documented() -> None:
-    """Every public method is documented, for help()."""
     for kind in (tarkit.Dataset, tarkit.IndexedDataset, tarkit.Sample, tarkit.ShardWriter, tarkit.TarWriter):
         for name, value in inspect.getmembers(kind):
             if not name.startswith("_") and callable(value):

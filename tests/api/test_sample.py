@@ -29,12 +29,7 @@ def one(members: Any, **options: Any) -> tarkit.Sample:
     return sample
 
 
-KEY = {
-    "b/k.x": b"1",
-    "b/k.cls": b"2",
-    "\udcff.x": b"1",
-    "\udcff.cls": b"2",
-}
+KEY = {"b/k.x": b"1", "b/k.cls": b"2", "\udcff.x": b"1", "\udcff.cls": b"2"}
 
 
 def test_the_key_in_all_forms_of_a_sample(archive: Archive) -> None:

@@ -13,14 +13,7 @@ from tarkit.pipeline.steps import Step
 from tests._chains import Chain
 
 PACKAGE = Path(tarkit.__file__).parent
-BY_DEFAULT = {
-    "CallFunction",
-    "Gathering",
-    "Position",
-    "RunCommand",
-    "RunProgram",
-    "SampleWork",
-}
+BY_DEFAULT = {"CallFunction", "Gathering", "Position", "RunCommand", "RunProgram", "SampleWork"}
 """Steps that may leave samples out, as `Step` says for those that do not say otherwise; Gathering has no loader."""
 
 NOT_DRAWN = {"exclude_keys"}

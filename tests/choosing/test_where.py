@@ -194,11 +194,7 @@ ONE_BAD = tar({**BAD, "b.json": b'{"w": 2, "s": "y", "n": 1}'})
         ("json.s * 3 == 'x'", "bad-field", "where 'json.s * 3' for 'a': the text 'x' and the number 3"),
         ("int(json.s) == 3", "bad-field", "where 'int(json.s)' for 'a': invalid literal for int()"),
         ("match(json.s + '(', json.s)", "bad-field", "where 'match(json.s + '(', json.s)' for 'a': missing )"),
-        (
-            "lower(zero) == 'a'",
-            "bad-field",
-            "for 'a': expected text, not the number 0; str(NAME) takes a field",
-        ),
+        ("lower(zero) == 'a'", "bad-field", "for 'a': expected text, not the number 0; str(NAME) takes a field"),
         ("startswith(json.s, 1)", "bad-field", "for 'a': expected text, not the number 1"),
         ("max(zero, 'a') == 1", "bad-field", "for 'a': expected numbers only or texts only"),
         ("min([zero, json.s]) == 1", "bad-field", "for 'a': expected numbers only or texts only"),

@@ -151,19 +151,13 @@ def test_a_task_for_each_input(shared: Cluster, made: Path, here: Path, words: t
         (("shuffle", "in-*.tar", "-o", "b.tar", "--dask", "ADDRESS"), "--dask requires --spill"),
         (("shuffle", "in-*.tar", "-o", "b.tar", "--spill", "spill"), "--spill requires --dask"),
         (("sort", "in-*.tar", "--check-only", "--dask", "ADDRESS"), "--check-only reads samples in turn"),
-        (
-            ("shuffle", "in-*.tar", "--buffer", "9", "-o", "b.tar", "--dask", "ADDRESS"),
-            "--buffer reads samples",
-        ),
+        (("shuffle", "in-*.tar", "--buffer", "9", "-o", "b.tar", "--dask", "ADDRESS"), "--buffer reads samples"),
         (
             ("shuffle", "in-*.tar", "-o", "b.parquet", "--dask", "ADDRESS", "--spill", "."),
             "b.parquet: workers write archives, not views",
         ),
         (("stats", "in-*.tar", "--match", "1", "--dask", "ADDRESS"), "samples are selected"),
-        (
-            ("check", "in-*.tar", "--fix", "out.tar", "--dask", "ADDRESS"),
-            "--fix OUT reads one input after the other",
-        ),
+        (("check", "in-*.tar", "--fix", "out.tar", "--dask", "ADDRESS"), "--fix OUT reads one input after the other"),
     ],
 )
 def test_usage_errors(shared: Cluster, made: Path, here: Path, words: tuple[str, ...], said: str) -> None:

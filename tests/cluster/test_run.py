@@ -44,14 +44,9 @@ ORDERS: dict[str, Callable[[Dataset], Dataset]] = {
     "size": lambda data: data.sort(["size.jpg", "cls"]),
 }
 LIMITS = [
-    Limits(count=4),
-    Limits(count=1),
-    Limits(count=1000),
-    Limits(size=20480),
-    Limits(size=512),
-    Limits(size=9000, rule="content"),
-    Limits(count=3, size=20480),
-]
+    Limits(count=4), Limits(count=1), Limits(count=1000), Limits(size=20480), Limits(size=512),
+    Limits(size=9000, rule="content"), Limits(count=3, size=20480),
+]  # fmt: skip
 
 
 class Written(NamedTuple):
@@ -73,7 +68,6 @@ def shards_here(data: Dataset, limits: Limits) -> Written:
 
 
 def shards_by_tasks(data: Dataset, limits: Limits, **how: Any) -> Written:
-    """Write shards by tasks."""
     for path in Path().glob("b-*.tar"):
         path.unlink()
     return _written("b", write_by_tasks(data, "b-%03d.tar", limits, **how).shards)
@@ -101,7 +95,6 @@ class _Watched(Run):
         self.seen: list[tuple[str, int, int, int | None]] = []
 
     def draw(self, doing: str, items: Any, position: Any, samples: Any, total: int | None = None) -> Any:
-        """Return the items."""
         yield from items
         self.seen.append((doing, position(), samples(), total))
 
@@ -173,11 +166,7 @@ def test_samples_of_two_inputs_are_joined(here: Path) -> None:
 
 @each_row(
     "make,allow",
-    [
-        (lambda data: data.sort(), ()),
-        (lambda data: data.sort("cls"), ()),
-        (lambda data: data.shuffle(1), ()),
-    ],
+    [(lambda data: data.sort(), ()), (lambda data: data.sort("cls"), ()), (lambda data: data.shuffle(1), ())],
 )
 def test_keys_of_two_inputs(here: Path, make: Callable[[Dataset], Dataset], allow: tuple[str, ...]) -> None:
     """What is an error on one machine is one here, with the same name."""
@@ -423,14 +412,10 @@ def emptied(path: Path) -> None:
 
 
 BLOCKS = [
-    (order_span, "list-0000001"),
-    (compare_keys, "list-0000002"),
-    (compare_keys, "weights-0000001"),
-    (write_samples, "order-0000001"),
-    (write_samples, "data-0000001"),
-    (scatter_group, "bounds"),
+    (order_span, "list-0000001"), (compare_keys, "list-0000002"), (compare_keys, "weights-0000001"),
+    (write_samples, "order-0000001"), (write_samples, "data-0000001"), (scatter_group, "bounds"),
     (order_span, "groups"),
-]
+]  # fmt: skip
 
 
 @each_row(

@@ -135,14 +135,12 @@ print(rows)
 
 
 def without_null(value: Any) -> Any:
-    """Return a value of JSON without members that are null."""
     if isinstance(value, dict):
         return {name: without_null(each) for name, each in value.items() if each is not None}
     return [without_null(each) for each in value] if isinstance(value, list) else value
 
 
 def as_hf(sample: tarkit.Sample) -> tuple[str, dict[str, Any]]:
-    """Return a sample as the library has it."""
     fields: dict[str, Any] = {}
     for name, data in sample.items():
         last = name.rpartition(".")[2].lower()

@@ -185,11 +185,7 @@ SEEN: list[tuple[list[tuple[str, Content]], int, str]] = [
     ([("a.x", b"1"), ("é.x", b"2")], PAX, "a:x ?:x"),
     ([("a.x", b"1"), ("a.y", Link("a.x")), ("a.z", Link("a.x", tarfile.SYMTYPE))], GNU, "a:x"),
     # names with a dot and without a key are samples
-    (
-        [(".hidden", b"1"), ("d/.x.y", b"2"), ("d.1/README", b"3"), ("b.x", b"")],
-        GNU,
-        ":hidden d/:x.y d:1/README b:x",
-    ),
+    ([(".hidden", b"1"), ("d/.x.y", b"2"), ("d.1/README", b"3"), ("b.x", b"")], GNU, ":hidden d/:x.y d:1/README b:x"),
 ]
 
 

@@ -97,7 +97,6 @@ def empty(scheduler: Cluster) -> Iterator[Cluster]:
 
 
 def python(script: str, *words: str, exit: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a script."""
     words = (sys.executable, "-c", textwrap.dedent(script), *words)
     ran = subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENT)
     assert ran.returncode == exit, ran.stderr

@@ -38,7 +38,6 @@ def make_shards(names: Sequence[str], samples: int = 3) -> None:
 
 
 def written(directory: str = "out") -> dict[str, bytes]:
-    """Return the files in a directory."""
     paths = (path for path in Path(directory).rglob("*") if path.is_file())
     return {str(path.relative_to(directory)): path.read_bytes() for path in paths}
 
@@ -72,7 +71,6 @@ def emitted(engine: str, *words: str, **how: Any) -> str:
 
 
 def run_make(*words: str, exit: int = 0) -> str:
-    """Run make, and return its output."""
     ran = subprocess.run([program("make"), "-f", "Makefile", *words], capture_output=True, text=True, check=False)
     assert ran.returncode == exit, ran.stderr
     return ran.stdout
@@ -172,14 +170,10 @@ def test_scripts_of_slurm_are_clean(here: Path, path: None) -> None:
 @each_row(
     "words,elements",
     [
-        (["slurm", "{1..8}"], 8),
-        (["slurm", "{1..5000}"], 1000),
-        (["slurm", "{1..100}", "-j", "8"], 13),
-        (["slurm", "{1..100}", "-j", "0"], 100),
-        (["k8s:7", "{1..100}"], 7),
-        (["slurm:2000", "{1..1999}"], 1999),
+        (["slurm", "{1..8}"], 8), (["slurm", "{1..5000}"], 1000), (["slurm", "{1..100}", "-j", "8"], 13),
+        (["slurm", "{1..100}", "-j", "0"], 100), (["k8s:7", "{1..100}"], 7), (["slurm:2000", "{1..1999}"], 1999),
     ],
-)
+)  # fmt: skip
 def test_number_of_elements(here: Path, words: list[str], elements: int) -> None:
     """There is an element for each value, or each -j values, and no more than asked for."""
     text = emitted(words[0], "each", *words[1:], "--", "true")

@@ -28,7 +28,6 @@ class HereExecutor:
         self.waiting: list[tuple[ValueJob, int]] = []
 
     def submit(self, job: ValueJob, attempt: int) -> None:
-        """Take a job."""
         self.waiting.append((job, attempt))
 
     def wait(self, seconds: float) -> list[tuple[ValueJob, JobOutcome]]:
@@ -38,7 +37,6 @@ class HereExecutor:
         return [(job, self.run(job, attempt)) for job, attempt in reversed(now)]
 
     def run(self, job: ValueJob, attempt: int) -> JobOutcome:
-        """Run a job."""
         outcome = call_here(job, attempt, lambda job, line: None)
         if self.prints and job.value.index % self.prints == 0:
             outcome.output = b"%d" % job.value.index
@@ -54,7 +52,6 @@ def nothing() -> Counts:
 
 
 def fails() -> Counts:
-    """Fail."""
     raise ValueError("no")
 
 

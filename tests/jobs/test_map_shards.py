@@ -35,7 +35,6 @@ def shards(here: Path) -> list[str]:
 
 
 def in_order(data: Dataset) -> Dataset:
-    """Sort a dataset."""
     return data.sort()
 
 

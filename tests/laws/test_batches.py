@@ -23,43 +23,23 @@ FIRST = int(os.environ.get("TARKIT_TESTS_FIRST_CHAIN", "0"))
 
 EXPRESSIONS = [
     *(
-        "endswith(__key__, '7')",
-        "__key__ > 'k0100'",
-        "size > 20",
-        "size.json > 30",
-        "cls < 5",
-        "cls == 'x'",
+        "endswith(__key__, '7')", "__key__ > 'k0100'", "size > 20", "size.json > 30", "cls < 5", "cls == 'x'",
         "cls in (1, 3)",
     ),
     *("json.width > 500", "json.width > 500 and cls < 7", "cls < 2 or json.tags[0] == 'a'", "has.json", "not has.cls"),
     *("has(json.width) and json.width < 900", "len(txt) > 3", "'a' in txt", "field('txt') != ''", "str(cls) == '3'"),
     *("offset > 99999", "header.cls > 50000 or offset.cls < 9", "shard == 'x'", "width.jpg > 3", "upper(txt) == 'A'"),
     *(
-        "json.tags",
-        "json.none is null",
-        "CLS < 3",
-        "cls % 2 == 1 if has.cls else has.txt",
-        "cls.a == 3",
+        "json.tags", "json.none is null", "CLS < 3", "cls % 2 == 1 if has.cls else has.txt", "cls.a == 3",
         "match('^k0', __key__)",
     ),
-]
+]  # fmt: skip
 """Expressions over the fields that `archive` writes."""
 
 VALUES = [
-    "__key__",
-    "shard",
-    "size",
-    "offset.cls",
-    "cls",
-    "txt",
-    "json.tags",
-    "json.width",
-    "3",
-    "''",
-    "'x'",
-    "null",
+    "__key__", "shard", "size", "offset.cls", "cls", "txt", "json.tags", "json.width", "3", "''", "'x'", "null",
     "true",
-]
+]  # fmt: skip
 """Values of all kinds, which are true or false as well."""
 
 
@@ -74,7 +54,6 @@ def expression(draw: random.Random, depth: int = 0) -> str:
 
 
 def content(draw: random.Random, field: str, odd: bool) -> bytes:
-    """Return the content of a field."""
     if field == "cls":
         usual = b"%d" % draw.randrange(10) + draw.choice((b"", b"", b"\n"))
         return draw.choice((b"x", b"1_0", b"", b" 3 ", b"\xff", b"2.5", b"1e3", b"\xd9\xa3", b"-1")) if odd else usual

@@ -22,15 +22,8 @@ from tarkit.joining.table import JoinTable
 CASES = 60 * int(os.environ.get("TARKIT_TESTS_ROUNDS", "1"))
 FIELDS = ["cls", "txt", "json", "bin"]
 SETS = [
-    (),
-    ("cls",),
-    ("txt",),
-    ("new.txt:txt",),
-    ("CLS:cls", "txt"),
-    ("json.n:n",),
-    ("json.n:n", "cls"),
-    ("a.bin:txt",),
-]
+    (), ("cls",), ("txt",), ("new.txt:txt",), ("CLS:cls", "txt"), ("json.n:n",), ("json.n:n", "cls"), ("a.bin:txt",),
+]  # fmt: skip
 
 
 def content(draw: random.Random, field: str) -> bytes:

@@ -47,7 +47,6 @@ def meant(fields: Fields, name: str) -> tuple[str, bytes] | None:
 
 
 def archive_of(samples: Samples) -> bytes:
-    """Return an archive of samples."""
     return tar([(f"{key}.{field}", content) for key, fields in samples.items() for field, content in fields])
 
 

@@ -119,8 +119,7 @@ def test_compressed(suffix: str, codec: str, run: Run) -> None:
 
 @each_row("format", [GNU, PAX])
 @each_row(
-    ("spec", "new"),
-    [("x/{key}", "x/{}"), ("{key}" + "k" * 100, "{}" + "k" * 100), ("y" * 130 + "/{index}", None)],
+    ("spec", "new"), [("x/{key}", "x/{}"), ("{key}" + "k" * 100, "{}" + "k" * 100), ("y" * 130 + "/{index}", None)]
 )
 def test_renamed(format: int, spec: str, new: str | None, run: Run, archive: Archive) -> None:
     """All readers accept renamed headers of each dialect."""

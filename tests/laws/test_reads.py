@@ -91,7 +91,6 @@ COMMANDS = {
 
 
 def same(sample: object) -> object:
-    """Leave a sample as it is."""
     return sample
 
 
@@ -177,7 +176,6 @@ def test_small_samples_behind_a_large_one(words: str, run: Run, server: HttpServ
 
 @functools.cache
 def laid_out(layout: str) -> bytes:
-    """Return the archive of a layout."""
     return tar(LAYOUTS[layout])
 
 

@@ -36,7 +36,6 @@ def flip(sample: Any) -> dict[str, Any]:
 
 
 def flip_array(sample: Any) -> dict[str, Any]:
-    """Return the sample with its picture flipped, as an array."""
     return {**sample, "jpg": sample["jpg"][:, ::-1]}
 
 

@@ -47,7 +47,6 @@ def opened(data: bytes) -> Image.Image:
 
 
 def coded(field: str, data: bytes, pickles: bool = False) -> tuple[Coded, Any]:
-    """Return one field, decoded."""
     sample = Coded(Coder(pickles), {field: data})
     return sample, sample.values[field]
 

@@ -136,15 +136,10 @@ def test_cut_text() -> None:
 @each_row(
     ("field", "kind", "said"),
     [
-        (b"jpg", "jpeg", None),
-        (b"JPEG", "png", "jpeg"),
-        (b"left.png", "webp", "png"),
-        (b"json", "text", "json"),
-        (b"cls", "json", None),
-        (b"jpg", "empty", None),
-        (b"ppm", "netpbm", None),
+        (b"jpg", "jpeg", None), (b"JPEG", "png", "jpeg"), (b"left.png", "webp", "png"), (b"json", "text", "json"),
+        (b"cls", "json", None), (b"jpg", "empty", None), (b"ppm", "netpbm", None),
     ],
-)
+)  # fmt: skip
 def test_names_of_another_kind(field: bytes, kind: str, said: str | None) -> None:
     """A name with the extension of another kind is reported."""
     assert kinds.named_for(field, kind) == said
@@ -302,7 +297,6 @@ def test_sound() -> None:
 
 
 def npy(header: str, version: int = 1, payload: bytes = b"") -> bytes:
-    """Return an .npy file with this header."""
     length = struct.pack("<H" if version == 1 else "<I", len(header))
     return b"\x93NUMPY" + bytes([version, 0]) + length + header.encode() + payload
 

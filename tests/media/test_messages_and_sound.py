@@ -63,18 +63,10 @@ def test_messages_of_other_programs() -> None:
 
 
 PLAIN: list[Any] = [
-    {1, 2},
-    re.compile("a"),
-    Decimal("1.10"),
-    Fraction(1, 3),
-    datetime.date(2020, 1, 2),
-    datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC),
-    {(1, 2): 3},
-    {frozenset([1]): 2},
-    cbor2.undefined,
-    cbor2.CBORSimpleValue(99),
-    cbor2.CBORTag(6000, "x"),
-]
+    {1, 2}, re.compile("a"), Decimal("1.10"), Fraction(1, 3), datetime.date(2020, 1, 2),
+    datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC), {(1, 2): 3}, {frozenset([1]): 2}, cbor2.undefined,
+    cbor2.CBORSimpleValue(99), cbor2.CBORTag(6000, "x"),
+]  # fmt: skip
 
 
 @each_row("value", PLAIN)

@@ -31,7 +31,6 @@ def landscape(seed: int, size: tuple[int, int] = (320, 300)) -> Any:
 
 
 def stored(picture: Any, format: str = "JPEG", **settings: Any) -> bytes:
-    """Return the bytes of a picture."""
     file = io.BytesIO()
     picture.save(file, format, **settings)
     return file.getvalue()

@@ -75,7 +75,6 @@ def test_values_that_are_refused(value: object, said: str) -> None:
 
 
 def header(code: bytes = b"f4", *shape: int, count: int | None = None) -> bytes:
-    """Return the chunk of a header."""
     return chunk(struct.pack(f"<8s8sq{len(shape)}q", code, b"", len(shape) if count is None else count, *shape))
 
 

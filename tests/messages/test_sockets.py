@@ -52,7 +52,6 @@ class Processes:
 
 @pytest.fixture
 def start(here: Path) -> Iterator[Processes]:
-    """Start processes of tarkit."""
     processes = Processes()
     yield processes
     for process in processes.running:

@@ -24,17 +24,8 @@ numpy: Any = pytest.importorskip("numpy")
 PNG, JPEG = b"\x89PNG\r\n\x1a\n1", b"\xff\xd8\xff\xe0"
 FIELDS = ["jpg", "cls", "json", "seg.png", "txt", "é", "x.gz", "index"]
 CONTENTS = [
-    b"",
-    b"3",
-    b"-7",
-    b"03",
-    b"-0",
-    b"3\n",
-    b"9223372036854775808",
-    b"-9223372036854775807",
-    PNG,
-    b"\0" * 70_000,
-]
+    b"", b"3", b"-7", b"03", b"-0", b"3\n", b"9223372036854775808", b"-9223372036854775807", PNG, b"\0" * 70_000,
+]  # fmt: skip
 
 
 def write(path: str, *rows: dict[str, tuple[Any, str]]) -> str:
@@ -55,7 +46,6 @@ def read(path: str) -> list[dict[str, Any]]:
 
 
 def samples(path: str, **options: Any) -> list[tuple[str, dict[str, bytes]]]:
-    """Return the samples of a file."""
     return [(sample.key, dict(sample)) for sample in tarkit.open(path, **options)]
 
 
@@ -260,10 +250,7 @@ def test_hints(run: Run, archive: Archive) -> None:
     Path("gz.bin").write_bytes(gzip.compress(Path("a.bin").read_bytes()))
     for words, message in [
         (["cat", "a.bin", "--set", "txt", "-o", "x.tar"], "is one, and there is no --join\nhint: --from tfrecord"),
-        (
-            ["cat", "a.bin", "--key", "txt", "-o", "x.tar"],
-            "is one\nhint: --from tfrecord says that an input",
-        ),
+        (["cat", "a.bin", "--key", "txt", "-o", "x.tar"], "is one\nhint: --from tfrecord says that an input"),
         (["cat", "gz.bin", "-o", "x.tar"], "this is a TFRecord file, no archive"),
         (["cat", "gz.bin", "-o", "x.tar"], "hint: --from tfrecord reads it"),
         (["cat", "a.tfrecord", "--key", "txt", "-o", "x.tar"], "the key '1' is that of the sample before it as well"),

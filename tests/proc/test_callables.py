@@ -62,7 +62,6 @@ def results(pool: Pool, lines: list[str] | None = None, limit: ErrorLimit | None
 
 
 def called(function: Callable[..., Any], processes: int = 1, **settings: Any) -> CallFunction:
-    """Return a step that calls a function with dicts."""
     return CallFunction(**{"function": function, "processes": processes, "wrap": None, **settings})
 
 

@@ -198,10 +198,7 @@ def test_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None
         assert [job.index for job, _ in slow(jobs(100))] == list(range(100))
     assert len(executors) <= 3
     assert all("close" in executor.acts for executor in executors)
-    with (
-        pytest.raises(TarkitError, match="cannot start a thread: can't start new thread"),
-        Pool(start, 8) as pool,
-    ):
+    with pytest.raises(TarkitError, match="cannot start a thread: can't start new thread"), Pool(start, 8) as pool:
         list(pool(jobs(10)))
     assert all("close" in executor.acts for executor in executors)
 

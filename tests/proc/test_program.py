@@ -193,10 +193,7 @@ NOT_ALL = "the program ended with status 0 before it had read all its input"
 NOTHING = "it wrote nothing, not even an empty archive"
 RULES = [
     (python("if entry.name == 'b.cls': put('z.txt', data)"), f"the program answered 'z', {NOT_SENT}"),
-    (
-        python("if key == 'b': put('README' + field, data)"),
-        "the program answered 'READMEcls', which has no key",
-    ),
+    (python("if key == 'b': put('README' + field, data)"), "the program answered 'READMEcls', which has no key"),
     (
         python("put(entry.name, b'', type=b'2', linkname='x')"),
         "the program answered 'a.cls', which is not a regular file",
@@ -232,7 +229,6 @@ def test_invalid_programs(words: list[str], said: str) -> None:
 
 
 def test_a_program_that_cannot_be_started() -> None:
-    """A program that cannot be started is reported once."""
     with pytest.raises(TarkitError, match="'/no/such/program' cannot be started: No such file"):
         run(["/no/such/program"], archive(ABC))
 

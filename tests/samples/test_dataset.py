@@ -53,7 +53,6 @@ def names(*words: str) -> str:
 
 
 def read_all(source: WindowSource | StreamSource) -> bytes:
-    """Return all bytes of a source, in order."""
     data = b""
     while chunk := bytes(source.peek(len(data), 1)):
         source.release(len(data))
@@ -205,13 +204,7 @@ def test_a_missing_file_that_is_not_reached(run: Run, archive: Archive) -> None:
 
 
 @each_row(
-    "words",
-    [
-        "cat a.tar b.tar",
-        "cat a.tar b.tar -m 2",
-        "split a.tar b.tar -c 3 -o out-%d.tar",
-        "tsv a.tar b.tar -f x",
-    ],
+    "words", ["cat a.tar b.tar", "cat a.tar b.tar -m 2", "split a.tar b.tar -c 3 -o out-%d.tar", "tsv a.tar b.tar -f x"]
 )
 @pytest.mark.parametrize("name", ["a.tar", "b.tar"])
 def test_a_file_that_is_overwritten(
@@ -237,14 +230,7 @@ def test_a_file_that_is_overwritten(
 
 
 @each_row(
-    "words",
-    [
-        "stats a.tar",
-        "stats a.tar --allow all",
-        "check a.tar",
-        "index a.tar --format tsv",
-        "tsv a.tar -f x",
-    ],
+    "words", ["stats a.tar", "stats a.tar --allow all", "check a.tar", "index a.tar --format tsv", "tsv a.tar -f x"]
 )
 def test_a_file_that_is_overwritten_while_it_is_looked_at(
     words: str, run: Run, here: Path, monkeypatch: pytest.MonkeyPatch

@@ -48,7 +48,6 @@ def test_split_name_is_webdatasets(name: bytes) -> None:
 
 
 def names(sample: TarSample) -> str:
-    """Return the names in a sample, separated by spaces."""
     return " ".join(entry.name.decode() or entry.type.decode() for entry in sample.entries)
 
 
@@ -115,7 +114,6 @@ def test_samples_equal_the_reference(words: list[str]) -> None:
 
 
 def global_header(records: dict[bytes, bytes]) -> bytes:
-    """Return a global PAX header."""
     return with_field(member("PaxHeaders/g", pax.format_records(records)), 156, b"g")
 
 

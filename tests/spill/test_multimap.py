@@ -32,7 +32,6 @@ def test_groups(held: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_empty_keys_and_values() -> None:
-    """Empty keys and values are stored as others are."""
     book = Multimap()
     for key, value in ((b"", b""), (b"a", b""), (b"", b"x")):
         book.add(key, value)
@@ -40,7 +39,6 @@ def test_empty_keys_and_values() -> None:
 
 
 def test_equal_checksums_are_not_equal_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two keys with the same checksum are different keys."""
     one, two = b"plumless", b"buckeroo"
     assert crc32(one) == crc32(two)
     for held in (1, 1 << 20):

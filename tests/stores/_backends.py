@@ -73,7 +73,6 @@ class Busy:
 
 @contextmanager
 def s3(directory: Path) -> Iterator[Backend]:
-    """S3 in memory."""
     with s3_server() as server:
         server.fault = busy = Busy()
         server.users = {"key"}
@@ -99,7 +98,6 @@ def google(directory: Path) -> Iterator[Backend]:
 
 @contextmanager
 def web(directory: Path) -> Iterator[Backend]:
-    """A web server."""
     with http_server() as server:
 
         def fill(url: str, data: bytes) -> None:
@@ -153,14 +151,12 @@ def ais(directory: Path) -> Iterator[Backend]:
 
 @contextmanager
 def memory(directory: Path) -> Iterator[Backend]:
-    """The memory of fsspec."""
     pytest.importorskip("fsspec")
     yield Backend(f"memory://test{next(_numbers)}/")
 
 
 @contextmanager
 def local(directory: Path) -> Iterator[Backend]:
-    """A directory, by fsspec."""
     pytest.importorskip("fsspec")
     yield Backend(f"local://{directory}/")
 
@@ -229,14 +225,12 @@ def _buckets(endpoint: str, wrong: Mapping[str, str]) -> Backend:
 
 @contextmanager
 def moto_s3(directory: Path) -> Iterator[Backend]:
-    """The S3 of moto."""
     with moto() as endpoint:
         yield _buckets(endpoint, {})
 
 
 @contextmanager
 def rclone_s3(directory: Path) -> Iterator[Backend]:
-    """The S3 of rclone."""
     with rclone(directory) as endpoint:
         yield replace(_buckets(endpoint, {**KEYS, "AWS_SECRET_ACCESS_KEY": "wr0ngsecret"}), ranges=False)
 

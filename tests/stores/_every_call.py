@@ -35,7 +35,6 @@ def put(name: str, data: str) -> str:
 
 
 def same(data: tarkit.Dataset) -> tarkit.Dataset:
-    """Return the dataset."""
     return data.map(keep, rejects=f"{BUCKET}/map/rejects.tar")
 
 
@@ -47,7 +46,6 @@ def keep(sample: tarkit.Sample) -> object:
 
 
 def repair(sample: tarkit.Sample) -> object:
-    """Return the sample."""
     return sample
 
 
@@ -176,7 +174,6 @@ def pack() -> None:
 
 
 def on_cluster(pattern: str) -> None:
-    """Order on a cluster."""
     if importlib.util.find_spec("distributed") is not None:
         data = tarkit.open(pattern, **HOW).shuffle(seed=7)
         how = {"dask": "local", "spill": f"{BUCKET}/spill", **HOW}

@@ -109,7 +109,6 @@ class Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
     def body(self) -> bytes:
-        """Return the body of the request."""
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def answer(self, status: int, headers: Mapping[str, str] | None = None, body: bytes = b"") -> None:

@@ -18,7 +18,6 @@ def put(store: Store, url: str, data: bytes, fresh: bool = False) -> None:
 
 
 def opened(store: Store, url: str) -> RemoteObject:
-    """Open an object."""
     return RemoteObject(store, url, public_name(url), store.options, reading.FIRST)
 
 

@@ -33,7 +33,6 @@ def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def server() -> Iterator[HttpServer]:
-    """A web server."""
     with http_server() as found:
         yield found
 

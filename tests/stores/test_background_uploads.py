@@ -128,8 +128,7 @@ def test_a_command_that_fails_ends_the_run(bucket: Bucket) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "sign", "large"),
-    [("split", signal.SIGINT, True), ("shard", signal.SIGTERM, False)],
+    ("command", "sign", "large"), [("split", signal.SIGINT, True), ("shard", signal.SIGTERM, False)]
 )
 def test_a_signal_leaves_the_first_shards(command: str, sign: signal.Signals, large: bool, bucket: Bucket) -> None:
     """Those that were reported, and no parts of others."""

@@ -531,12 +531,7 @@ def test_a_cached_input_is_a_file(server: HttpServer, configure: Configure, tmp_
 
 @each_row(
     "words",
-    [
-        ["shuffle", "--seed", "7", "-o", "-"],
-        ["check"],
-        ["stats", "-p", "2", "--json"],
-        ["cat", "-p", "3", "-o", "-"],
-    ],
+    [["shuffle", "--seed", "7", "-o", "-"], ["check"], ["stats", "-p", "2", "--json"], ["cat", "-p", "3", "-o", "-"]],
 )
 def test_commands(words: list[str], server: HttpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shards = {name: archive([(f"{name}{n}.txt", b"%d" % n) for n in range(50)]) for name in "abc"}

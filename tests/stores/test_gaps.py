@@ -163,10 +163,7 @@ def test_objects_in_a_row(server: HttpServer, run: Run, here: Path) -> None:
     assert max(sent[3:]) < (1 << 20) + 18 * LEAST + (1 << 18)
 
 
-@each_row(
-    ("value", "expected"),
-    [("0", 0), ("64K", 64_000), ("1MiB", 1 << 20), (5, 5), (None, GAP)],
-)
+@each_row(("value", "expected"), [("0", 0), ("64K", 64_000), ("1MiB", 1 << 20), (5, 5), (None, GAP)])
 def test_values(value: Any, expected: int) -> None:
     assert gap_of(StoreOptions(gap=value)) == expected
 

@@ -31,7 +31,6 @@ def shard(number: int, text: str = "") -> bytes:
 
 @pytest.fixture
 def bucket(bucket: Bucket) -> Bucket:
-    """The shards in a bucket."""
     for number in range(4):
         bucket.put(f"in/{number}.tar", shard(number))
     return bucket

@@ -102,7 +102,6 @@ def served(scheme: str, server: HttpServer, data: bytes = b"", **how: object) ->
 
 
 def reply(body: bytes, status: str = "200 OK", **headers: str) -> bytes:
-    """Return the bytes of a reply."""
     lines = [
         f"{name.replace('_', '-')}: {value}" for name, value in {"Content_Length": str(len(body)), **headers}.items()
     ]

@@ -52,7 +52,6 @@ def test_first_samples_alone(count: int, server: HttpServer, run: Run, here: Pat
 
 
 def write_view(name: str, rows: list[dict[str, Any]]) -> None:
-    """Write a view of these rows."""
     arrow: Any = pytest.importorskip("pyarrow")
     pytest.importorskip("pyarrow.parquet").write_table(arrow.Table.from_pylist(rows), name)
 

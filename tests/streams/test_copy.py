@@ -66,7 +66,6 @@ class Target:
 
 @pytest.fixture(params=["file", "append", "pipe", "socket"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
-    """Each kind of target."""
     return Target(request.param, tmp_path)
 
 

@@ -28,7 +28,6 @@ pytestmark = pytest.mark.usefixtures("here")
 
 @pytest.fixture(autouse=True)
 def usual_umask() -> Iterator[None]:
-    """Set the umask to 022."""
     old = os.umask(0o022)
     yield
     os.umask(old)

@@ -45,25 +45,16 @@ def test_words(text: str, expected: list[str] | None) -> None:
 @each_row(
     ("text", "message"),
     [
-        ("cls,txt", "a word must be FIELD"),
-        ("txt:", "a word must be FIELD"),
-        (":a", "a word must be FIELD"),
-        ("json:{}", "a word must be FIELD"),
-        ("json:{a,}", "a word must be FIELD"),
-        ("json:{a", "a word must be FIELD"),
-        ("txt:a:b", "a word must be FIELD"),
-        ('txt:"a', "a word must be FIELD"),
-        ("txt:{a}", "an object is JSON"),
-        ("a/b", "invalid name of a field 'a/b'"),
-        (".txt", "invalid name of a field '.txt'"),
-        ("__key__:id", "__key__ is no field"),
-        ("cls cls:b", "'cls' is set twice"),
-        ("json:a json:{b}", "'json' is set twice"),
-        ("json:{a,a:b}", "a member is set twice"),
-        ("json.a json.a.b", "'json' is set twice"),
+        ("cls,txt", "a word must be FIELD"), ("txt:", "a word must be FIELD"), (":a", "a word must be FIELD"),
+        ("json:{}", "a word must be FIELD"), ("json:{a,}", "a word must be FIELD"),
+        ("json:{a", "a word must be FIELD"), ("txt:a:b", "a word must be FIELD"), ('txt:"a', "a word must be FIELD"),
+        ("txt:{a}", "an object is JSON"), ("a/b", "invalid name of a field 'a/b'"),
+        (".txt", "invalid name of a field '.txt'"), ("__key__:id", "__key__ is no field"),
+        ("cls cls:b", "'cls' is set twice"), ("json:a json:{b}", "'json' is set twice"),
+        ("json:{a,a:b}", "a member is set twice"), ("json.a json.a.b", "'json' is set twice"),
         ("json.", "a member is set twice, or has no name"),
     ],
-)
+)  # fmt: skip
 def test_refused_words(text: str, message: str) -> None:
     """Another form, a name that no field has, and a field that is set twice."""
     with pytest.raises(Usage, match=message):
@@ -73,9 +64,4 @@ def test_refused_words(text: str, message: str) -> None:
 def test_columns() -> None:
     """The columns that words read."""
     words = "cls txt:caption json:{a,b:caption} json.c"
-    assert columns_of(parse_assignments(words)) == [
-        "cls",
-        "caption",
-        "a",
-        "json.c",
-    ]
+    assert columns_of(parse_assignments(words)) == ["cls", "caption", "a", "json.c"]

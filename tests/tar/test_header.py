@@ -168,25 +168,12 @@ def test_fields(fields: dict[str, Any], records: dict[bytes, bytes]) -> None:
 @each_row(
     "fields",
     [
-        {"name": b""},
-        {"name": b"a\0b"},
-        {"name": b"a" * 200 + b"\0"},
-        {"size": -1},
-        {"size": 2**63},
-        {"uid": -1},
-        {"gid": -1},
-        {"mode": -1},
-        {"mode": 0o10000000},
-        {"mtime": float("nan")},
-        {"mtime": float("inf")},
-        {"mtime": 10**400},
-        {"typeflag": b""},
-        {"typeflag": b"00"},
-        {"typeflag": b.SYMLINK, "linkname": b"a\0b"},
-        {"typeflag": b.SYMLINK, "size": 1},
-        {"typeflag": b.DIRECTORY, "size": 1},
+        {"name": b""}, {"name": b"a\0b"}, {"name": b"a" * 200 + b"\0"}, {"size": -1}, {"size": 2**63}, {"uid": -1},
+        {"gid": -1}, {"mode": -1}, {"mode": 0o10000000}, {"mtime": float("nan")}, {"mtime": float("inf")},
+        {"mtime": 10**400}, {"typeflag": b""}, {"typeflag": b"00"}, {"typeflag": b.SYMLINK, "linkname": b"a\0b"},
+        {"typeflag": b.SYMLINK, "size": 1}, {"typeflag": b.DIRECTORY, "size": 1},
     ],
-)
+)  # fmt: skip
 def test_fields_that_do_not_fit(fields: dict[str, Any]) -> None:
     said = {"name": b"a", "size": 0, **fields}
     with pytest.raises(ValueError, match=r"."):
