@@ -18,35 +18,10 @@ import pytest
 import tarkit
 from tarkit import errors
 from tests._tools import each_row
+from tests.api._inputs import write_inputs
 from tests.conftest import Archive
 
 Call = Callable[[tarkit.Dataset], Any]
-
-
-def write_inputs() -> None:
-    """Write ten samples with the fields txt and cls as a.tar and in.tar, one that is cut, text files and a tree."""
-    with tarkit.TarWriter("a.tar") as out:
-        for number in range(10):
-            out.write(f"{number:02}", {"txt": "x", "cls": number % 2})
-    whole = Path("a.tar").read_bytes()
-    Path("in.tar").write_bytes(whole)
-    Path("cut.tar").write_bytes(whole[:1500])
-    Path("keys").write_text("00\n")
-    Path("recipe").write_text("a.txt\ttext:1\nb.txt\ttext:2\na.cls\ttext:3\n")
-    for name, text in {"piped": "a.x text:1\nb.x pipe:touch ran\n", "failing": "a.x text:1\nb.x pipe:false\n"}.items():
-        Path(name).write_text(text)
-    Path("piped.tsv").write_text("__key__\t@x\nk\tpipe:touch ran\n")
-    for name in ("one/a.jpg", "one/a.txt", "two/b.jpg", "out/00.txt", "s-0.tar"):
-        Path("tree", name).parent.mkdir(parents=True, exist_ok=True)
-        Path("tree", name).write_text("x")
-    Path("empty").mkdir()
-
-
-@pytest.fixture
-def data(here: Path) -> tarkit.Dataset:
-    """Return a dataset of ten samples in the current directory."""
-    write_inputs()
-    return tarkit.open("a.tar")
 
 
 # A call, its exception, a part of the message, and of the hint after `|`; `...` is for any words.
@@ -326,7 +301,6 @@ data.shuffle(buffer_size=10, seed=1) -> TypeError: a buffer is buffer_shuffle(si
 
 
 def fails(sample: tarkit.Sample) -> Any:
-    """Fail for any sample."""
     raise ValueError
 
 
@@ -482,7 +456,6 @@ def test_names_of_problems_and_fields(data: tarkit.Dataset) -> None:
 
 
 def test_templates_may_be_paths(data: tarkit.Dataset, here: Path) -> None:
-    """Templates of split, ShardWriter and shard may be paths."""
     assert len(data.split(here / "s-%d.tar", count=5)) == 2
     with tarkit.ShardWriter(here / "w-%d.tar") as out:
         out.write("a", {"txt": "x"})

@@ -20,19 +20,10 @@ import pytest
 
 import tarkit
 from tests._tools import each_row
-from tests.conftest import Content, entries, tar
+from tests.api._inputs import ARCHIVES, CHOSEN, TARMIX
+from tests.conftest import entries, tar
 from tests.conftest import tarkit as command
 
-MANY: dict[str, Content] = {
-    f"{'ab'[i % 2]}/{i}.{field}": content
-    for i in [3, 1, 4, 15, 9, 2, 6, 5, 35, 8]
-    for field, content in (("cls", b"%d" % (i % 4)), ("json", json.dumps({"w": i * 10}).encode()), ("JPG", b"j" * i))
-}
-ODD = [(f"{key}.{field}", b"1") for key in ("b", "a-1", "a", "B", "a1") for field in ("y", "x")]
-NINETY = {f"{number % 7}/{number:03d}.cls": b"%d" % (number % 3) for number in range(90)}
-SIXTY = {f"d/{i:03}.{field}": f"{i} {field}".encode() * i for i in range(60) for field in ("cls", "txt", "JPG")}
-TEN = {f"{index}.{field}": f"{index} {field}".encode() for index in range(10) for field in ("x", "y")}
-MIXED = {f"a{n}.{field}": f"A{n}{field}".encode() for n in range(9) for field in ("cls", "jpg")}
 RECIPE = (
     "a.jpg photos/1.jpg\na.txt text:one two\n# comment\n\nb.bin hex:00ff\nb.txt base64:aGk=\nc.jpg file:photos/2.jpg\n"
 )
@@ -60,22 +51,6 @@ def init():
 def values(samples):
     return [{**sample, "n.json": [len(sample["y"]), n[-1:]], "k.txt": sample["__key__"]} for sample in samples]
 """
-TARMIX = [
-    {"shards": "a.tar", "weight": 1.5, "rename": {"cls": "label"}, "rekey": "x/{index:02d}"},
-    {"shards": ["b-{0..3}.tar"], "probability": 0.5, "nstreams": 2, "nrepeats": 2},
-    {"shards": "b-{1..9}.tar", "shuffle": 3, "allow_missing": True, "rekey": "y/{key}"},
-]
-CHOSEN = [{"shards": "b-{0..3}.tar", "choose": 2, "weight": 1}]
-ARCHIVES: dict[str, Any] = {
-    "in.tar": MANY,
-    "odd.tar": ODD,
-    "ninety.tar": NINETY,
-    "sixty.tar": SIXTY,
-    "ten.tar": TEN,
-    "a.tar": MIXED,
-    "six.tar": {name: data for name, data in SIXTY.items() if name < "d/006"},
-    **{f"b-{s}.tar": {f"b{s}{n}.{field}": b"b" for n in range(4) for field in ("cls", "png")} for s in range(4)},
-}
 TEXTS = {
     "keys": "b/9\na/4\nnix\n",
     "map": "^1/ one\n^[23]/ sub-%03d\n",
@@ -235,7 +210,6 @@ def test_steps(line: str, change: Change, inputs: Path, here: Path) -> None:
 
 
 def fails(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a row whose command fails."""
     return (f"!{row[0]}", *row[1:])
 
 
@@ -400,7 +374,6 @@ def test_recipes_and_mixes(line: str, call: Callable[[], Any], inputs: Path, her
 
 
 def functions() -> dict[str, Any]:
-    """Return the functions of FUNCTIONS."""
     exec(FUNCTIONS, (module := types.ModuleType("functions")).__dict__)
     return vars(module)
 

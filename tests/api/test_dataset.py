@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import warnings
 from pathlib import Path
@@ -13,17 +12,8 @@ import pytest
 import tarkit
 from tarkit.sizes import plural
 from tests._tools import each_row
+from tests.api._inputs import MANY
 from tests.conftest import Archive, Run, tar
-
-MANY = {
-    f"{'ab'[i % 2]}/{i}.{field}": content
-    for i in [3, 1, 4, 15, 9, 2, 6, 5, 35, 8]
-    for field, content in (
-        ("cls", str(i % 4).encode()),
-        ("json", json.dumps({"w": i * 10}).encode()),
-        ("JPG", b"j" * i),
-    )
-}
 
 
 def test_public_names(archive: Archive) -> None:

@@ -17,9 +17,8 @@ import pytest
 
 import tarkit
 from tests._tools import each_row
+from tests.api._inputs import SIXTY
 from tests.conftest import Archive
-
-SAMPLES = {f"d/{i:03}.{field}": f"{i} {field}".encode() * i for i in range(60) for field in ("cls", "txt", "JPG")}
 
 
 class Lower:
@@ -84,7 +83,7 @@ def test_the_argument_is_a_sample(archive: Archive) -> None:
         assert "__key__" not in sample
         return {"json": [sample.key, sample.shard, sample.offset, sample.sizes, list(sample), sample["jpg"].decode()]}
 
-    source = archive(SAMPLES)
+    source = archive(SIXTY)
     plain = [look(sample) for sample in tarkit.open(source)]
     for processes in (1, 3):
         data = tarkit.open(source).map(lambda sample: {"json": look(sample)["json"]}, processes=processes)
@@ -139,7 +138,7 @@ def test_an_exception_of_the_function(archive: Archive) -> None:
             raise LookupError("a message")
         return sample
 
-    source = archive(SAMPLES)
+    source = archive(SIXTY)
     for processes in (1, 3):
         data = tarkit.open(source).map(fails, processes=processes)
         with pytest.raises(tarkit.TarkitError, match=r"'d/017' raised LookupError in test_map.py, line \d+") as caught:
@@ -166,7 +165,7 @@ def test_on_error(archive: Archive) -> None:
             raise ValueError("seven")
         return {"new": b"1"}
 
-    source = archive(SAMPLES)
+    source = archive(SIXTY)
     before = dict(content(tarkit.open(source)))
     for processes in (1, 3):
         messages: list[str] = []
@@ -242,7 +241,7 @@ def test_order(archive: Archive) -> None:
         time.sleep(0.5 * (sample.key == "d/000"))
         return sample
 
-    data = tarkit.open(archive(SAMPLES))
+    data = tarkit.open(archive(SIXTY))
     expected = [sample.key for sample in data]
     assert [sample.key for sample in data.map(slow, processes=2)] == expected
     found = [sample.key for sample in data.map(slow, processes=2, ordered=False)]
@@ -255,7 +254,7 @@ def test_order(archive: Archive) -> None:
 def test_an_error_of_a_later_step(archive: Archive) -> None:
     """No process and no thread is left, although the exception and its traceback still exist."""
     before = children(), threading.active_count()
-    data = tarkit.open(archive(SAMPLES), on_problem=lambda line: None)
+    data = tarkit.open(archive(SIXTY), on_problem=lambda line: None)
     same = data.map(lambda sample: {**sample, "__key__": "k"}, processes=2)
     mapped = data.map(lambda sample: sample, processes=2)
 
@@ -280,7 +279,7 @@ def test_an_error_of_a_later_step(archive: Archive) -> None:
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="Linux tells which processes and files there are")
 def test_an_iterator_that_is_abandoned(archive: Archive) -> None:
     """No process and no temporary file is left, nor after an exception in the loop or the function."""
-    data = tarkit.open(archive(SAMPLES))
+    data = tarkit.open(archive(SIXTY))
     gc.collect()
     before = children(), temporary(), set(os.listdir())
 
@@ -353,7 +352,7 @@ def test_steps_before_and_behind(archive: Archive) -> None:
         calls.append(sample.key)
         return {"n": int(sample.key[-3:])}
 
-    data = tarkit.open(archive(SAMPLES)).match("5$").map(called)
+    data = tarkit.open(archive(SIXTY)).match("5$").map(called)
     assert calls == []
     assert [each.key for each in data.where("n > 30").sort("n", reverse=True).head(2)] == ["d/055", "d/045"]
     assert calls == [f"d/0{i}5" for i in range(6)]

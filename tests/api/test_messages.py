@@ -16,21 +16,6 @@ from tests.conftest import Run
 ROOT = Path(tarkit.__file__).parent
 
 
-@pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tarkit.Dataset:
-    """Make ten samples in a.tar, cut.tar without its end, and a tree, in the current directory."""
-    monkeypatch.chdir(tmp_path)
-    with tarkit.TarWriter("a.tar") as out:
-        for number in range(10):
-            out.write(f"{number:02}", {"txt": "x", "cls": number % 2})
-    Path("cut.tar").write_bytes(Path("a.tar").read_bytes()[:1500])
-    Path("keys").write_text("00\n")
-    for name in ("one/a.jpg", "one/a.txt", "two/b.jpg", "out/00.txt", "s-0.tar"):
-        Path("tree", name).parent.mkdir(parents=True, exist_ok=True)
-        Path("tree", name).write_text("x")
-    return tarkit.open("a.tar")
-
-
 def test_warnings_and_findings(data: tarkit.Dataset) -> None:
     """So do warnings, and the repairs of findings."""
     said: list[str] = []

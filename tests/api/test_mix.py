@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import tarkit
-from tests.conftest import Archive, Content, Run, tar
-
-A: dict[str, Content] = {f"a{n}.{field}": f"A{n}{field}".encode() for n in range(9) for field in ("cls", "jpg")}
+from tests.api._inputs import ARCHIVES, MIXED, TARMIX
+from tests.conftest import Archive, Run, tar
 
 
 class Once(io.RawIOBase):
@@ -30,7 +29,7 @@ class Once(io.RawIOBase):
 
 def test_streams_begin_again() -> None:
     """What can be read once is kept for the laps of one run, and a second run is an error."""
-    once = tarkit.mix([tarkit.open(io.BufferedReader(Once(tar(A))))], seed=1, total=25, repeat=True)
+    once = tarkit.mix([tarkit.open(io.BufferedReader(Once(tar(MIXED))))], seed=1, total=25, repeat=True)
     assert [sample.key for sample in once] == [f"a{n % 9}{f'~{n // 9 + 1}' if n > 8 else ''}" for n in range(25)]
     with pytest.raises(tarkit.Unsupported, match="can be read once"):
         list(once)
@@ -45,16 +44,8 @@ def written(data: tarkit.Dataset) -> bytes:
 
 def write_shards(archive: Archive) -> None:
     """a.tar with nine samples, and b-0.tar to b-3.tar with four each."""
-    archive(A, "a.tar")
-    for shard in range(4):
-        archive({f"b{shard}{n}.{field}": b"b" for n in range(4) for field in ("cls", "png")}, f"b-{shard}.tar")
-
-
-TARMIX = [
-    {"shards": "a.tar", "weight": 1.5, "rename": {"cls": "label"}, "rekey": "x/{index:02d}"},
-    {"shards": ["b-{0..3}.tar"], "probability": 0.5, "nstreams": 2, "nrepeats": 2},
-    {"shards": "b-{1..9}.tar", "shuffle": 3, "allow_missing": True, "rekey": "y/{key}"},
-]
+    for name in ("a.tar", *(f"b-{shard}.tar" for shard in range(4))):
+        archive(ARCHIVES[name], name)
 
 
 def test_datasets_with_what_a_description_says(archive: Archive, run: Run) -> None:
@@ -80,9 +71,9 @@ def test_each(archive: Archive, run: Run) -> None:
 
 def test_problems_of_sources(archive: Archive) -> None:
     """Sources that are names are read with the options of `tarkit.open`."""
-    archive(tar(A)[:3000], "cut.tar")
+    archive(tar(MIXED)[:3000], "cut.tar")
     said: list[str] = []
-    archive(tar(A), "b.tar")
+    archive(tar(MIXED), "b.tar")
     whole = tarkit.open("b.tar", skip="truncated")
     for others in ({}, {"skip": "truncated", "maxerr": 2}, {"allow": "truncated"}, {"on_missing": "warn"}):
         with pytest.raises(tarkit.Usage, match=r"cut\.tar.*: its allow, skip, maxerr or on_missing is not that of"):

@@ -13,11 +13,9 @@ import pytest
 
 import tarkit
 from tests._tools import each_row
-from tests.conftest import Archive, Content, Run, entries, keys
+from tests.api._inputs import TEN
+from tests.conftest import Archive, Run, entries, keys
 
-TEN: dict[str, Content] = {
-    f"{index}.{field}": f"{index} {field}".encode() for index in range(10) for field in ("x", "y")
-}
 THIRD = "((TARKIT_INDEX % 3 != 1)) || { echo bad $TARKIT_KEY >&2; exit 3; }; echo > sample.z"
 
 

@@ -1,0 +1,56 @@
+"""Archives and other files that several tests of the API read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tarkit
+from tests.conftest import Content
+
+MANY: dict[str, Content] = {
+    f"{'ab'[i % 2]}/{i}.{field}": content
+    for i in [3, 1, 4, 15, 9, 2, 6, 5, 35, 8]
+    for field, content in (("cls", b"%d" % (i % 4)), ("json", json.dumps({"w": i * 10}).encode()), ("JPG", b"j" * i))
+}
+ODD = [(f"{key}.{field}", b"1") for key in ("b", "a-1", "a", "B", "a1") for field in ("y", "x")]
+NINETY = {f"{number % 7}/{number:03d}.cls": b"%d" % (number % 3) for number in range(90)}
+SIXTY = {f"d/{i:03}.{field}": f"{i} {field}".encode() * i for i in range(60) for field in ("cls", "txt", "JPG")}
+TEN = {f"{index}.{field}": f"{index} {field}".encode() for index in range(10) for field in ("x", "y")}
+MIXED = {f"a{n}.{field}": f"A{n}{field}".encode() for n in range(9) for field in ("cls", "jpg")}
+TARMIX = [
+    {"shards": "a.tar", "weight": 1.5, "rename": {"cls": "label"}, "rekey": "x/{index:02d}"},
+    {"shards": ["b-{0..3}.tar"], "probability": 0.5, "nstreams": 2, "nrepeats": 2},
+    {"shards": "b-{1..9}.tar", "shuffle": 3, "allow_missing": True, "rekey": "y/{key}"},
+]
+CHOSEN = [{"shards": "b-{0..3}.tar", "choose": 2, "weight": 1}]
+ARCHIVES: dict[str, Any] = {
+    "in.tar": MANY,
+    "odd.tar": ODD,
+    "ninety.tar": NINETY,
+    "sixty.tar": SIXTY,
+    "ten.tar": TEN,
+    "a.tar": MIXED,
+    "six.tar": {name: data for name, data in SIXTY.items() if name < "d/006"},
+    **{f"b-{s}.tar": {f"b{s}{n}.{field}": b"b" for n in range(4) for field in ("cls", "png")} for s in range(4)},
+}
+
+
+def write_inputs() -> None:
+    """Write ten samples with the fields txt and cls as a.tar and in.tar, one that is cut, text files and a tree."""
+    with tarkit.TarWriter("a.tar") as out:
+        for number in range(10):
+            out.write(f"{number:02}", {"txt": "x", "cls": number % 2})
+    whole = Path("a.tar").read_bytes()
+    Path("in.tar").write_bytes(whole)
+    Path("cut.tar").write_bytes(whole[:1500])
+    Path("keys").write_text("00\n")
+    Path("recipe").write_text("a.txt\ttext:1\nb.txt\ttext:2\na.cls\ttext:3\n")
+    for name, text in {"piped": "a.x text:1\nb.x pipe:touch ran\n", "failing": "a.x text:1\nb.x pipe:false\n"}.items():
+        Path(name).write_text(text)
+    Path("piped.tsv").write_text("__key__\t@x\nk\tpipe:touch ran\n")
+    for name in ("one/a.jpg", "one/a.txt", "two/b.jpg", "out/00.txt", "s-0.tar"):
+        Path("tree", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("tree", name).write_text("x")
+    Path("empty").mkdir()
