@@ -147,6 +147,15 @@ def _directory(here: Path, name: str) -> Path:
     return own
 
 
+def check_result(expected: object, call: Callable[..., object], *arguments: object) -> None:
+    """Check what a call returns, or, where a text is expected, that it raises a ValueError that says so."""
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            call(*arguments)
+    else:
+        assert call(*arguments) == expected
+
+
 class Chunks(ByteReader):
     """A reader that returns at most `step` bytes of `data` at a time, then raises `error` if there is one."""
 
@@ -291,6 +300,11 @@ def batch_of(samples: Sequence[TarSample]) -> SampleBatch:
 def with_field(block: bytes, offset: int, value: bytes) -> bytes:
     """Return a header with other bytes at `offset` and a correct checksum."""
     return seal(block[:offset] + value + block[offset + len(value) : BLOCK]) + block[BLOCK:]
+
+
+def extension(kind: bytes, payload: bytes) -> bytes:
+    """Return an extension header of any kind with its payload."""
+    return with_field(member("././@Extension", payload), 156, kind)
 
 
 def contents(data: bytes) -> list[tuple[str, bytes]]:

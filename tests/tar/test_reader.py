@@ -16,7 +16,7 @@ from tarkit.errors import Problem, TarkitError
 from tarkit.tar import block as b
 from tarkit.tar import header, pax
 from tarkit.tar.reader import Entry, HeaderSource, TarReader, find_header
-from tests._tools import MARKER, SOURCES, Peeked, counted, each_row, member, on_disk, stream, with_field
+from tests._tools import MARKER, SOURCES, Peeked, counted, each_row, extension, member, on_disk, stream, with_field
 from tests.conftest import tar
 
 DATA = Path(__file__).parents[1] / "data"
@@ -185,14 +185,10 @@ def test_invalid_numbers(head: bytes, detail: str) -> None:
 @each_row(
     "size",
     [
-        b"zzzzzzzzzzz\0",
-        b"\xff" * 12,
-        b"\x80" + b"\x7f" * 11,
-        b"00000000000\0",
-        b"00000000009\0",
+        b"zzzzzzzzzzz\0", b"\xff" * 12, b"\x80" + b"\x7f" * 11, b"00000000000\0", b"00000000009\0",
         b.format_number(1 << 62, 12),
     ],
-)
+)  # fmt: skip
 def test_a_message_is_the_same_in_any_window(size: bytes) -> None:
     """What is said of a header does not depend on how much of the archive is in memory."""
     bad = with_field(with_field(header.encode(b"a.bin", 0), 124, size), 0, bytes(100))  # nor a name
@@ -249,56 +245,6 @@ def test_global(archive: bytes, names: list[bytes], sizes: list[int]) -> None:
         assert ([entry.name for entry in plain], [entry.size for entry in plain]) == (names, sizes)
         assert [entry.stop for entry in result.entries] == [*[e.start for e in result.entries[1:]], len(archive)]
         assert [entry.link for entry in plain if entry.type == b"2"] == [b"t"] * (b"linkpath" in archive)
-
-
-RECORDS = st.lists(
-    st.sampled_from([
-        (b"mtime", b"1700000000.25"), (b"mtime", b""), (b"comment", b"a=b\n9 k=v\n"), (b"path", b"p" * 120 + b".txt"),
-        (b"path", b""), (b"path", b"a\0b"), (b"linkpath", b"t"), (b"size", b"0"), (b"size", b"0003"), (b"size", b"x"),
-        (b"GNU.sparse.size", b"7"), (b"GNU.sparse.name", b"s.txt"), (b"hdrcharset", b"BINARY"),
-        (b"SCHILY.xattr.user.x", bytes(700)),
-    ]),
-    max_size=3,
-)  # fmt: skip
-
-
-def extension(kind: bytes, payload: bytes) -> bytes:
-    """Return an extension header of any kind with its payload."""
-    return with_field(member("././@Extension", payload), 156, kind)
-
-
-EXTENSIONS = st.one_of(
-    RECORDS.map(lambda records: extension(b"x", pax.format_records(records))),
-    RECORDS.map(lambda records: extension(b"X", pax.format_records(records))),
-    RECORDS.map(lambda records: extension(b"g", pax.format_records(records))),
-    st.sampled_from([b"28 mtime=1700000000.1234\n", b"27 mtime=1700000000.1234\n", b"29 mtime=1700000000.1234\n",
-                     b"12 mtime=12\n\0", b"mtime=1\n", b"8 =12\n", b""]).map(lambda payload: extension(b"x", payload)),
-    st.sampled_from([b"l" * 130 + b"\0", b"", b"\0x", b"short"]).map(lambda name: extension(b"L", name)),
-    st.just(extension(b"K", b"k" * 130 + b"\0")),
-    st.just(extension(b"x", b"28 mtime=1700000000.1234\n")[:300] + bytes(724)),
-)  # fmt: skip
-MEMBERS = st.sampled_from([
-    member("a.txt", b"123"), member("b.bin", bytes(600)), member("c", typeflag=b"2", linkname=b"u"),
-    member("d/", typeflag=b"5"), with_field(member("v.txt"), 257, bytes(255)),
-    member("damaged.txt")[:300] + bytes(212), bytes(512),
-])  # fmt: skip
-
-
-@settings(max_examples=200)
-@given(st.lists(EXTENSIONS | MEMBERS, max_size=8), st.integers(0, 700), st.integers(512, 9000))
-def test_entries_do_not_depend_on_the_read_ahead(parts: list[bytes], cut: int, ahead: int) -> None:
-    """The fast path, used if a source returns more than requested, finds the same entries as `_slow`."""
-    data = b"".join(parts) + MARKER
-    data = data[: len(data) - cut]
-    slow, fast, more = (ReadResult(Peeked(data, shown)) for shown in (0, 1 << 20, ahead))
-    assert fast.entries == more.entries == slow.entries
-    assert fast.problem == more.problem == slow.problem
-    for each in (fast, more):
-        assert (each.reader.broken, each.reader.end, each.reader.nul) == (
-            slow.reader.broken,
-            slow.reader.end,
-            slow.reader.nul,
-        )
 
 
 @each_row("kind", [b"x", b"L", b"g"])
