@@ -178,6 +178,7 @@ def test_magic(codec: str) -> None:
         ("bz2:-1", "compress='bz2:-1': the level of bz2 is a number from 1 to 9"),
         ("lz4:٣", "compress='lz4:٣': the level of lz4 is a number from 1 to 12"),
         ("none:1", "compress='none:1': none has no levels"),
+        ("zip:10", "compress='zip:10': the level of zip is a number from 0 to 9"),
     ],
 )  # fmt: skip
 def test_spec(spec: str, parsed: tuple[str, int | None] | str) -> None:
@@ -369,7 +370,6 @@ def test_skippable_frames(codec: str) -> None:
 
 @each_row(("first", "other"), [("zst", "lz4"), ("lz4", "zst")])
 def test_skippable_frames_do_not_determine_the_codec(first: str, other: str) -> None:
-    """The first other frame after skippable frames determines the codec, and all frames must be of that codec."""
     long = b"\x50\x2a\x4d\x18" + (700_000).to_bytes(4, "little") + bytes(700_000)
     raw = encode(other, TEXT[:2000])
     for piece in (50_000, 1 << 20):

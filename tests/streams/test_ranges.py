@@ -107,16 +107,22 @@ def test_failures(tmp_path: Path) -> None:
     assert issubclass(Short, EOFError)
 
 
-def test_a_full_disk() -> None:
+def test_a_full_disk(tmp_path: Path) -> None:
     """The message names the temporary directory."""
-    spool = RangeSpool()
+    spool = RangeSpool(str(tmp_path))
     spool.hold("x", 0, 10, on_disk(DATA).send)
     assert spool._file is not None
+    scratch = TemporaryFile(str(tmp_path))
     with open("/dev/full", "wb", buffering=0) as full:
-        os.dup2(full.fileno(), spool._file.fd)
-    with pytest.raises(OSError, match="No space") as error:
-        spool.hold("x", 0, 100, lambda start, stop, sink: sink.write(DATA[start:stop]))
-    assert "temporary space" in str(error.value.filename)
+        for fd in (spool._file.fd, scratch.fd):
+            os.dup2(full.fileno(), fd)
+    for write in (
+        lambda: spool.hold("x", 0, 100, lambda start, stop, sink: sink.write(DATA[start:stop])),
+        lambda: scratch.write(b"x"),
+    ):
+        with pytest.raises(OSError, match="No space") as error:
+            write()
+        assert error.value.filename == f"temporary space in {tmp_path}"
 
 
 @settings(max_examples=40)

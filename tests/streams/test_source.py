@@ -19,14 +19,7 @@ from tarkit.streams import source as sources
 from tarkit.streams.files import Descriptor, File
 from tarkit.streams.readers import DescriptorReader, Prepended
 from tarkit.streams.sink import Sink, open_sink
-from tarkit.streams.source import (
-    HELD,
-    FileSource,
-    Gather,
-    StreamSource,
-    gather,
-)
-from tarkit.streams.tempfile import TemporaryFile
+from tarkit.streams.source import HELD, FileSource, Gather, StreamSource, gather
 from tarkit.tar import fast
 from tests._tools import Chunks, Log, counted, each_row, fd_of, on_disk, stream, traced
 
@@ -378,26 +371,7 @@ def test_a_long_copy_to_a_closed_pipe(pipe: Callable[[bytes], int]) -> None:
 # ---- all of a stream, readers
 
 
-def test_temporary_file(tmp_path: Path) -> None:
-    """Temporary files have no name; the error of a missing directory names it."""
-    scratch = TemporaryFile(str(tmp_path))
-    scratch.write(b"abc")
-    scratch.write(memoryview(b"def"))
-    assert scratch.read(1, 5) == b"bcde"
-    assert os.listdir(tmp_path) == []
-    with pytest.raises(OSError, match="missing"):
-        TemporaryFile(str(tmp_path / "missing"))
-    with open("/dev/full", "wb", buffering=0) as full:
-        fd, scratch.fd = scratch.fd, os.dup(full.fileno())
-        with pytest.raises(OSError, match="No space") as error:
-            scratch.write(b"x")
-        assert str(tmp_path) in str(error.value.filename)
-        scratch.close()
-        os.close(fd)
-
-
 def drained(reader: ByteReader, step: int = 1000) -> bytes:
-    """Return all bytes of a reader."""
     view, data = memoryview(bytearray(step)), b""
     while got := reader.readinto(view):
         data += view[:got]
