@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import tarkit
+from tests.loading._tools import keys
 
 SETTINGS = int(os.environ.get("TARKIT_TESTS_ELASTIC", "40"))
 Place = tuple[int, int, int, int]
@@ -32,7 +33,6 @@ def write(random: Random) -> list[str]:
 
 
 def draw(random: Random, kind: str) -> dict[str, Any]:
-    """Return random options for a kind of data."""
     options: dict[str, Any] = {
         "seed": random.randrange(99),
         "epochs": random.choice([1, 1, 2, 3, None]),
@@ -71,7 +71,6 @@ def data_of(random: Random, kind: str, every: list[str]) -> tuple[Any, dict[str,
 
 
 def places(random: Random) -> list[Place]:
-    """Return the places of all workers of random nodes."""
     world, workers = random.choice([(1, 1), (1, 3), (2, 2), (4, 2), (3, 1), (2, 8)])
     return [(rank, world, worker, workers) for rank in range(world) for worker in range(workers)]
 
@@ -85,13 +84,6 @@ def loaders(options: dict[str, Any], chosen: list[Place], states: list[Any] | No
             loader.load_state_dict(states)
         made.append(loader)
     return made
-
-
-def keys(items: Any) -> list[str]:
-    found: list[str] = []
-    for item in items:
-        found += item["__key__"] if isinstance(item["__key__"], list) else [item["__key__"]]
-    return found
 
 
 def read(loader: tarkit.Loader, count: int | None = None, last: int | None = None) -> list[tuple[int, str]]:

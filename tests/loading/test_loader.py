@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 import tarkit
 from tests._tools import each_row
+from tests.loading._tools import keys
 
 SHARDS, EACH = 12, 30
 ALL = [f"{number:05d}" for number in range(SHARDS * EACH)]
@@ -35,14 +35,12 @@ def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def write_shards(count: int = EACH) -> None:
-    """Write the shards, with so many samples in each."""
     for name, data in made_shards(count).items():
         Path(name).write_bytes(data)
 
 
 @cache
 def made_shards(count: int) -> dict[str, bytes]:
-    """Return the names and bytes of the shards."""
     made = {}
     for shard in range(SHARDS):
         with tarkit.TarWriter(name := f"s-{shard:02d}.tar{'.gz' * (shard == 3)}") as out:
@@ -50,15 +48,6 @@ def made_shards(count: int) -> dict[str, bytes]:
                 out.write(f"{number:05d}", {"cls": number, "txt": f"text {number}"})
         made[name] = Path(name).read_bytes()
     return made
-
-
-def keys(items: Iterable[Any]) -> list[str]:
-    """Return the keys of samples or batches."""
-    found: list[str] = []
-    for item in items:
-        key = item["__key__"]
-        found += key if isinstance(key, list) else [key]
-    return found
 
 
 def test_a_sample(shards: str) -> None:
@@ -136,9 +125,12 @@ def test_workers_share_the_samples(shards: str, options: dict[str, Any], world: 
         for rank in range(world)
         for worker in range(workers)
     ]
-    epochs = [[key for loader in loaders for key in keys(loader)] for _ in range(3)]
-    assert [sorted(epoch) for epoch in epochs] == [ALL] * 3
-    assert len({tuple(epoch) for epoch in epochs}) == (1 if options == {"shuffle_shards": False} else 3)
+    epochs = [[keys(loader) for loader in loaders] for _ in range(3)]
+    assert [sorted(chain(*epoch)) for epoch in epochs] == [ALL] * 3
+    shuffled = options != {"shuffle_shards": False}
+    assert len({tuple(chain(*epoch)) for epoch in epochs}) == (3 if shuffled else 1)
+    for parts in zip(*epochs, strict=True):
+        assert (len({frozenset(part) for part in parts}) > 1) is shuffled  # other samples for each worker
 
 
 def test_more_workers_than_shards(shards: str) -> None:
@@ -249,17 +241,6 @@ def test_a_length_that_is_not_known(shards: str) -> None:
         assert [len(loader) for loader in made] == [len(list(loader)) for loader in made]
     with pytest.raises(tarkit.Usage, match="330 samples for 5 workers: in batches of 150 some would have no samples"):
         list(tarkit.loader("s-*.tar", worker=0, workers=5, shuffle="full", batch=150))
-
-
-def test_large_samples_in_a_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a stream stay readable until their turn."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("a.tar", "b.tar.gz"):
-        with tarkit.TarWriter(name) as out:
-            for number in range(6):
-                out.write(f"{name[0]}{number}", {"bin": bytes([number]) * (2 << 20)})
-    for sample in tarkit.loader(["a.tar", "b.tar.gz"], shuffle=12, interleave=2):
-        assert sample["bin"] == bytes([int(sample["__key__"][1])]) * (2 << 20)
 
 
 def test_a_pickled_loader(shards: str) -> None:
@@ -420,20 +401,12 @@ def test_a_position_in_something_else(shards: str) -> None:
 
 
 CHOICES = [
-    lambda data: data.where("cls == 1"),
-    lambda data: data.where("cls == 2"),
-    lambda data: data.match("1"),
-    lambda data: data.keys(["00001"]),
-    lambda data: data.keys(["00001", "00002"]),
-    lambda data: data.require("txt", on_missing="skip"),
-    lambda data: data.map(len),
-    lambda data: data.map(sorted),
-    lambda data: data.proc("true"),
-    lambda data: data.proc("false"),
-    lambda data: data.worker("cat"),
-    lambda data: tarkit.open("s-*", shard_slice=slice(3)),
-    lambda data: tarkit.open("s-*", shard_slice=slice(4)),
-]
+    lambda data: data.where("cls == 1"), lambda data: data.where("cls == 2"), lambda data: data.match("1"),
+    lambda data: data.keys(["00001"]), lambda data: data.keys(["00001", "00002"]),
+    lambda data: data.require("txt", on_missing="skip"), lambda data: data.map(len), lambda data: data.map(sorted),
+    lambda data: data.proc("true"), lambda data: data.proc("false"), lambda data: data.worker("cat"),
+    lambda data: tarkit.open("s-*", shard_slice=slice(3)), lambda data: tarkit.open("s-*", shard_slice=slice(4)),
+]  # fmt: skip
 
 
 def test_a_position_in_other_samples(shards: str) -> None:
@@ -584,16 +557,11 @@ def test_fields_that_cannot_be_decoded(broken: str) -> None:
 @each_row(
     "options",
     [
-        {},
-        {"shuffle": 50, "interleave": 3},
-        {"shuffle": "full"},
-        {"shuffle": "full", "equal": "repeat"},
-        {"equal": "drop", "interleave": 2, "shuffle": 7},
-        {"equal": "drop", "shuffle": "full"},
-        {"equal": "repeat"},
+        {}, {"shuffle": 50, "interleave": 3}, {"shuffle": "full"}, {"shuffle": "full", "equal": "repeat"},
+        {"equal": "drop", "interleave": 2, "shuffle": 7}, {"equal": "drop", "shuffle": "full"}, {"equal": "repeat"},
         {"resample": True, "length": 500, "shuffle": 10},
     ],
-)
+)  # fmt: skip
 @each_row("batch", [None, 7])
 def test_positions_with_samples_that_are_left_out(broken: str, options: dict[str, Any], batch: int | None) -> None:
     """The rest is the same, wherever the position is; with `equal` each worker gives as many samples as before."""

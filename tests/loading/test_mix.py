@@ -15,6 +15,7 @@ import pytest
 import tarkit
 from tarkit.loading.mixed import Schedule
 from tests._tools import ROUNDS
+from tests.loading._tools import keys
 
 MOST = 300
 
@@ -63,13 +64,6 @@ def draw(random: Random, sources: list[list[list[str]]]) -> tuple[list[float], d
         **random.choice([{}, {}, {"equal": "drop"}, {"equal": "repeat"}, {"length": 33}]),
     }
     return weights, random.choice(ends), options, workers
-
-
-def keys(items: Any) -> list[str]:
-    found: list[str] = []
-    for item in items:
-        found += item["__key__"] if isinstance(item["__key__"], list) else [item["__key__"]]
-    return found
 
 
 def check_epoch(
@@ -143,7 +137,6 @@ def test_random_mixes(here: Path) -> None:
 
 
 def _second(loader: tarkit.Loader) -> tarkit.Loader:
-    """Return a loader at its second epoch."""
     loader.set_epoch(1)
     return loader
 

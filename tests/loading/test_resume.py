@@ -16,6 +16,7 @@ import pytest
 
 import tarkit
 from tests._tools import ROUNDS
+from tests.loading._tools import keys
 
 MOST = 400  # samples or batches of an iteration without end
 
@@ -63,14 +64,6 @@ def draw_more(random: Random, options: dict[str, Any]) -> dict[str, Any]:
         "drawn": {"resample": True, "length": random.choice([9, 60, 150]), "equal": None},
     }
     return {**options, **more[kind]}
-
-
-def keys(items: Any) -> list[str]:
-    """Return the keys of samples or batches."""
-    found: list[str] = []
-    for item in items:
-        found += item["__key__"] if isinstance(item["__key__"], list) else [item["__key__"]]
-    return found
 
 
 def check_epochs(parts: list[list[str]], shards: list[list[str]], options: dict[str, Any]) -> None:

@@ -49,14 +49,13 @@ def plain(sample: dict[str, Any]) -> str:
 
 
 def drawn(sample: dict[str, Any]) -> tuple[str, float]:
-    """Return a number of the sample."""
     sleep(random.SystemRandom().random() / 2000)
     return sample["__key__"], tarkit.sample_random().random()
 
 
-def shared(sample: dict[str, Any]) -> tuple[str, float]:
-    """Return a number of the process."""
-    return sample["__key__"], random.random()
+def shared(sample: dict[str, Any]) -> tuple[str, float, float]:
+    """Return a number of the process, and one of the sample."""
+    return sample["__key__"], random.random(), tarkit.sample_random().random()
 
 
 def rarely(sample: dict[str, Any]) -> Any:
@@ -78,17 +77,16 @@ def several_rarely(sample: dict[str, Any]) -> Iterator[Any]:
 
 
 def some(sample: dict[str, Any]) -> Any:
-    """Leave out some samples, and yield two values of others."""
+    """Leave out some samples, and yield values of others, of which one is None."""
     if sample["cls"] % 3 == 1:
         return None
-    return sample["__key__"] if sample["cls"] else (text for text in "ab")
+    return sample["__key__"] if sample["cls"] else (text for text in ("a", None, "b"))
 
 
 FUNCTIONS = [None, plain, drawn, shared, rarely, several, several_rarely, some]
 
 
 def draw_options(draw: random.Random) -> dict[str, Any]:
-    """Return options of a loader."""
     options: dict[str, Any] = {"decode": True, "seed": draw.randrange(9), "transform": draw.choice(FUNCTIONS)}
     options["shuffle"] = draw.choice((0, 0, 3, 100, "full"))
     options["batch"] = draw.choice((None, None, 2, 5))
@@ -104,7 +102,6 @@ def draw_options(draw: random.Random) -> dict[str, Any]:
 
 
 def draw_inputs(draw: random.Random, options: dict[str, Any]) -> Any:
-    """Return inputs of a loader that go with its options."""
     plain = ["s-0.tar", "s-2.tar", "s-4.tar"] if options["shuffle"] == "full" else SHARDS
     kind = draw.choice(("archives", "archives", "mix", "join", "map", "view"))
     if kind == "mix":
@@ -124,7 +121,6 @@ def draw_inputs(draw: random.Random, options: dict[str, Any]) -> Any:
 
 
 def texts(values: Any) -> list[str]:
-    """Return values as text, at most 150."""
     return [repr(value) for value in islice(values, 150)]
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,6 +20,7 @@ from torch.utils.data import DataLoader  # noqa: E402
 
 from tarkit.torch import TorchDataset  # noqa: E402
 from tests._tools import ROUNDS  # noqa: E402
+from tests.loading._tools import keys  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.forks, pytest.mark.filterwarnings("ignore")]
 
@@ -46,11 +44,6 @@ def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         for number in range(SHARDS * EACH):
             out.write(f"{number:05d}", {"cls": number, "npy": numpy.array([number, 1.5])})
     return "s-*.tar"
-
-
-def keys(batches: Iterable[Any]) -> list[str]:
-    """Return the keys of batches."""
-    return [key for batch in batches for key in batch["__key__"]]
 
 
 @pytest.mark.parametrize("workers", WORKERS, ids=str)
@@ -97,13 +90,6 @@ def test_values(shards: str) -> None:
     assert batch["__url__"] == ["s-00.tar"] * 4
 
 
-def test_batches_of_the_dataset(shards: str) -> None:
-    """With `batch` the workers make the batches."""
-    dataset = TorchDataset(shards, batch=10, select="cls")
-    loader = DataLoader(dataset, batch_size=None, num_workers=2)
-    assert sorted(keys(loader)) == ALL
-
-
 def test_another_number_of_workers(shards: str) -> None:
     """Loaders with other workers over one dataset, also at the same time, lose and repeat nothing."""
     dataset = TorchDataset(shards, shuffle=10)
@@ -123,18 +109,6 @@ def test_more_workers_than_shards(shards: str) -> None:
     assert len(keys(DataLoader(TorchDataset(shards, allow_idle=True), num_workers=3))) == 50
     with pytest.raises(tarkit.Usage, match="2 shards for 3 workers"):
         list(DataLoader(TorchDataset(shards), num_workers=3))
-
-
-@pytest.mark.parametrize("equal", ["drop", "repeat"])
-def test_equal_numbers(shards: str, equal: Any) -> None:
-    """Each worker of both nodes gives the same number of samples."""
-    counts = []
-    for rank in range(2):
-        dataset = TorchDataset("s-0[0-6].tar", equal=equal, rank=rank, world=2)
-        counts.append(Counter(keys(DataLoader(dataset, batch_size=None, num_workers=2, collate_fn=one))))
-    total = sum(counts, Counter())
-    assert sum(counts[0].values()) == sum(counts[1].values()) == (50 if equal == "drop" else 100)
-    assert (max(total.values()), len(total)) == ((1, 100) if equal == "drop" else (2, 175))
 
 
 @pytest.mark.parametrize("equal", ["drop", "repeat"])
@@ -195,25 +169,6 @@ def test_another_number_of_workers_than_was_said(shards: str) -> None:
     for workers in (0, 1):
         with pytest.raises(tarkit.Usage, match=f"workers=2, and the DataLoader has num_workers={workers}"):
             list(DataLoader(TorchDataset(shards, workers=2), num_workers=workers))
-
-
-def test_nodes_and_workers(shards: str) -> None:
-    """Two nodes with two workers: each sample comes once in each epoch, in other orders, to other workers."""
-    nodes = [
-        DataLoader(TorchDataset(shards, shuffle=20, seed=5, rank=rank, world=2), batch_size=4, num_workers=2)
-        for rank in range(2)
-    ]
-    epochs = [[keys(node) for node in nodes] for _ in range(3)]
-    for parts in epochs:
-        assert sorted(parts[0] + parts[1]) == ALL
-    for rank in range(2):
-        assert len({tuple(parts[rank]) for parts in epochs}) == 3
-        assert len({frozenset(parts[rank]) for parts in epochs}) > 1
-
-
-def one(sample: dict[str, Any]) -> dict[str, Any]:
-    """Return a sample as a batch of one."""
-    return {name: [value] for name, value in sample.items()}
 
 
 SEEDED = """if __name__ == "__main__":
@@ -353,19 +308,6 @@ def test_a_position_with_a_set_number_of_samples(shards: str, options: dict[str,
     assert first + [batch["__key__"] for batch in again] == whole
 
 
-def test_another_interleave(shards: str) -> None:
-    """Each remaining sample comes once."""
-    for before, behind in ((1, 3), (4, 1)):
-        loader = stateful(TorchDataset(shards, interleave=before), num_workers=2)
-        batches = iter(loader)
-        first = [next(batches)["__key__"] for _ in range(9)]
-        state = loader.state_dict()
-        del batches, loader
-        again = stateful(TorchDataset(shards, interleave=behind), num_workers=2)
-        again.load_state_dict(state)
-        assert sorted(sum(first, []) + keys(again)) == ALL  # noqa: RUF017
-
-
 def test_a_position_for_other_workers(shards: str) -> None:
     """One of the process itself is refused by workers, in place of being taken for that of each."""
     dataset = TorchDataset(shards)
@@ -413,53 +355,6 @@ def test_without_torchdata(shards: str) -> None:
     assert "torchdata" in last[1]
 
 
-KILLED = """if __name__ == "__main__":
-    import os, pickle, signal, sys
-    from tarkit.torch import TorchDataset
-    from torchdata.stateful_dataloader import StatefulDataLoader
-
-    workers, interleave, stop = map(int, sys.argv[1:])
-    dataset = TorchDataset("k-*.tar", shuffle=100, interleave=interleave)
-    loader = StatefulDataLoader(dataset, batch_size=10, num_workers=workers)
-    if os.path.exists("state"):
-        with open("state", "rb") as file:
-            loader.load_state_dict(pickle.load(file))
-    seen = open("seen.txt", "a")
-    for number, batch in enumerate(loader, 1):
-        print(*batch["__key__"], file=seen, flush=True)
-        if number == stop:
-            with open("state", "wb") as file:
-                pickle.dump(loader.state_dict(), file)
-            os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.parametrize(("workers", "interleave"), [(0, 5), (2, 1)])
-def test_a_run_that_is_killed(tmp_path: Path, workers: int, interleave: int) -> None:
-    """After a thousand samples: the rest, with another number of shards in parallel; each sample comes once."""
-    for shard in range(10):
-        with tarkit.TarWriter(tmp_path / f"k-{shard}.tar") as out:
-            for number in range(200):
-                out.write(f"{shard}-{number}", {"txt": "x"})
-    (tmp_path / "main.py").write_text(KILLED)
-    for parallel, stop in ((2, 100), (interleave, 0)):
-        command = [sys.executable, "main.py", str(workers), str(parallel), str(stop)]
-        done = subprocess.run(command, cwd=tmp_path, check=False, timeout=120)
-        assert done.returncode == (-signal.SIGKILL if stop else 0)
-    seen = (tmp_path / "seen.txt").read_text().split()
-    assert len(seen) == len(set(seen)) == 2000
-
-
-def test_the_state_is_json(shards: str) -> None:
-    """That of the dataset, and that of the loader with workers."""
-    dataset = TorchDataset(shards, shuffle=10)
-    loader = stateful(dataset, num_workers=2)
-    next(iter(loader))
-    json.dumps(loader.state_dict())
-    next(iter(dataset))
-    json.dumps(dataset.state_dict())
-
-
 # ---- Random access
 
 
@@ -491,25 +386,6 @@ def test_errors_of_workers(shards: str) -> None:
     dataset = TorchDataset(shards, seed=2)
     with pytest.raises(tarkit.Usage, match="hint: resume with the shards, steps, seed"):
         dataset.load_state_dict(state)
-
-
-def test_the_guide(shards: str, tmp_path: Path) -> None:
-    """Pictures become batches with `torchrgb`, and a position that `torch.save` wrote is loaded."""
-    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
-    pytest.importorskip("PIL")
-    with tarkit.ShardWriter("p-%d.tar", count=10) as out:
-        for number in range(40):
-            out.write(f"{number:05d}", {"png": numpy.full((4, 4, 3), number, "u1"), "cls": number})
-    how = {"decode": "torchrgb", "shuffle": 10, "seed": 7}
-    loader = stateful(TorchDataset("p-*.tar", **how), batch_size=4, num_workers=2)
-    batches = iter(loader)
-    first = next(batches)
-    assert first["png"].shape == (4, 3, 4, 4)
-    torch.save(loader.state_dict(), tmp_path / "loader.pt")
-    rest = keys(batches)
-    again = stateful(TorchDataset("p-*.tar", **how), batch_size=4, num_workers=2)
-    again.load_state_dict(torch.load(tmp_path / "loader.pt"))
-    assert keys(again) == rest
 
 
 @pytest.mark.parametrize("shuffle", ["full", 10])

@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,25 +33,6 @@ def noisy(sample: dict[str, Any]) -> tuple[str, float, float]:
     return sample["__key__"], random.random(), tarkit.sample_random().random()
 
 
-def several(sample: dict[str, Any]) -> Iterator[tuple[str, int, float, float]]:
-    """Yield as many values as the class of a sample says, 0 to 5."""
-    for number in range(sample["cls"]):
-        yield sample["__key__"], number, random.random(), tarkit.sample_random().random()
-
-
-def even(sample: dict[str, Any]) -> Any:
-    """Leave out every other sample; yield two values of some."""
-    if sample["cls"] % 2:
-        return None
-    return iter_two(sample) if sample["cls"] else sample["__key__"]
-
-
-def iter_two(sample: dict[str, Any]) -> Iterator[Any]:
-    """Yield two values, of which one is None."""
-    yield None
-    yield sample["__key__"], random.random()
-
-
 @each_row(
     ("options", "value"),
     [
@@ -74,33 +55,6 @@ def iter_two(sample: dict[str, Any]) -> Iterator[Any]:
 def test_values(options: dict[str, Any], value: list[Any]) -> None:
     """A loader gives what the function returns, or tuples."""
     assert list(tarkit.loader("s-0.tar", decode=True, **options)) == value
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_resume(seed: int) -> None:
-    """Stopped anywhere and resumed, a loader gives the rest of the same values, with the same random numbers."""
-    draw = random.Random(seed)
-    options: dict[str, Any] = {"decode": True, "seed": seed, "transform": draw.choice((noisy, several, even))}
-    options["shuffle"] = draw.choice((0, 3, 100, "full"))
-    options["batch"] = draw.choice((None, None, 2, 5))
-    options["epochs"] = draw.choice((1, 2))
-    if options["shuffle"] != "full":
-        options["interleave"] = draw.choice((1, 2))
-        if draw.random() < 0.3:
-            options |= {"resample": True, "length": draw.randrange(1, 40)}
-    if not options.get("resample") and draw.random() < 0.3:
-        options["equal"] = draw.choice(("drop", "repeat"))
-    whole = list(tarkit.loader(SHARDS, **options))
-    stops = sorted(draw.randrange(len(whole) + 1) for _ in range(2))
-    given: list[Any] = []
-    state = tarkit.loader(SHARDS, **options).state_dict()
-    for stop in (*stops, None):
-        data = tarkit.loader(SHARDS, **options)
-        data.load_state_dict(state)
-        samples = iter(data)
-        given += islice(samples, None if stop is None else stop - len(given))
-        state = data.state_dict()
-    assert given == whole
 
 
 def test_random_numbers() -> None:
