@@ -20,7 +20,7 @@ pytest.importorskip("obstore")
 
 from tests._tools import TARKIT, happens, member
 from tests.conftest import tar
-from tests.stores._http import Served, http_server
+from tests.stores._http import http_server
 from tests.stores._s3 import Bucket, Request
 from tests.stores._servers import tarkit_run
 
@@ -50,18 +50,6 @@ def test_a_server_that_closes_connections_all_the_time(scheme: str, here: Path) 
     assert closed >= 24
     assert ran.stderr.count("; trying again\n") == closed
     assert int(ran.stdout) < 150
-
-
-def test_an_object_that_changes_is_an_error_and_leaves_no_output(here: Path) -> None:
-    def change(served: Served, number: int) -> None:
-        if number == 4:
-            served.etag = '"2"'
-
-    data = tar({f"{n}.bin": bytes(6_000_000) for n in range(8)})
-    with http_server() as server:
-        url = server.serve("/a.tar", data, change=change)
-        assert "has changed" in tarkit_run("cat", url, "-o", "a.tar", exit=1).stderr
-    assert not [*here.iterdir()]
 
 
 @contextmanager

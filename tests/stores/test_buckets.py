@@ -69,21 +69,6 @@ def test_no_credentials(url: str, server: HttpServer, here: Path, monkeypatch: p
         assert "\nhint: set " in ran.stderr
 
 
-def test_an_input_is_never_an_output(bucket: Bucket) -> None:
-    """As with files: neither one object, nor the shards of a series, also with --force."""
-    url = bucket.url
-    Path("recipe").write_text("".join(f"{n}.txt text:{n}\n" for n in range(9)))
-    tarkit_run("create", "recipe", "-o", f"{url}a.tar")
-    tarkit_run("split", f"{url}a.tar", "-c", "4", "-o", f"{url}s-%d.tar")
-    for words in (f"cat {url}a.tar -o {url}a.tar", f"sort {url}*.tar -o {url}s-1.tar"):
-        said = tarkit_run(*words.split(), "--allow", "repeated-key", exit=2).stderr
-        assert "is both input and output" in said
-    words = f"split {url}s-*.tar -c 2 -o {url}s-%d.tar --force"
-    assert "is an input, and has a name that the shards may get" in tarkit_run(*words.split(), exit=2).stderr
-    assert tarkit_run("stats", f"{url}s-*.tar", "--total").stdout == "9\n"
-    assert "not a directory" in tarkit_run("cat", f"{url}a.tar", "-o", url, exit=2).stderr
-
-
 def test_shards_have_checksums(bucket: Bucket) -> None:
     """Those of the objects, in Python and in a manifest, plain and compressed."""
     connect.create_object(f"{bucket.url}x").close()  # the process has the threads of obstore: it lists without a copy

@@ -72,15 +72,7 @@ def test_manifests(bucket: Bucket) -> None:
     run("check", "l-0.tar", "l-1.tar", "--manifest", f"{bucket.url}l.tsv")
     assert (
         f"{bucket.url}l.tsv does not list it"
-        in run(
-            "check",
-            "l-0.tar",
-            "l-1.tar",
-            "in.tar",
-            "--manifest",
-            f"{bucket.url}l.tsv",
-            exit=1,
-        ).stdout
+        in run("check", "l-0.tar", "l-1.tar", "in.tar", "--manifest", f"{bucket.url}l.tsv", exit=1).stdout
     )
     run("split", "in.tar", "-c", "2", "-o", f"{bucket.url}z-%d.tgz", "--manifest", "z.tsv")
     run("check", "--manifest", "z.tsv", f"{bucket.url}z-0.tgz", f"{bucket.url}z-1.tgz")
@@ -148,22 +140,28 @@ def test_a_file_has_one_role(bucket: Bucket) -> None:
     listed = bucket.put("list.txt", "in.tar\n")
     data = f"{bucket.url}a.tar"
     run("cat", "in.tar", "-o", data)
+    run("split", "in.tar", "-c", "4", "-o", f"{bucket.url}a-%d.tar")
     before = bucket.text("list.txt")
     for words in (
         ("cat", "-T", listed, "-o", listed),
         ("cat", "-T", listed, "-o", "x.tar", "--report", listed),
+        ("cat", data, "-o", data),
+        ("sort", f"{bucket.url}*.tar", "-o", data),
         ("cat", data, "-o", "x.tar", "--report", data),
         ("create", listed, "-o", listed),
         ("create", listed, "-o", "x.tar", "--depfile", listed),
         ("split", data, "-c", "1", "-o", "x-%d.tar", "--manifest", data),
         ("split", "in.tar", "-c", "1", "-o", f"{bucket.url}x-%d.tar", "--manifest", f"{bucket.url}x-0.tar"),
         ("split", "-T", listed, "-c", "1", "-o", "x-%d.tar", "--manifest", listed),
+        ("split", f"{bucket.url}a-*.tar", "-c", "1", "-o", f"{bucket.url}a-%d.tar", "--force"),
         ("sort", "in.tar", "--order-file", listed, "-o", listed),
     ):
         said = run(*words, exit=2).stderr
         assert "both input and output" in said or " too" in said or "may get" in said, words
+    assert "not a directory" in run("cat", data, "-o", bucket.url, exit=2).stderr
     assert bucket.text("list.txt") == before
-    assert run("stats", data, "--total").stdout == "4\n"
+    for name in (data, f"{bucket.url}a-*.tar"):
+        assert run("stats", name, "--total").stdout == "4\n"
 
 
 def test_what_is_local(here: Path) -> None:

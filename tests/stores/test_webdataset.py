@@ -13,10 +13,8 @@ pytest.importorskip("obstore")
 pytest.importorskip("boto3")
 webdataset = pytest.importorskip("webdataset")
 
-import tarkit
 from tests._tools import TARKIT, program
 from tests.stores._s3 import Bucket
-from tests.stores._servers import tarkit_run
 
 SAMPLES = {f"{n:03d}": {"txt": f"text {n}".encode(), "cls": b"%d" % (n % 3)} for n in range(25)}
 SHARDS = "s3://bucket/d/train-{000000..000002}.tar"
@@ -61,9 +59,3 @@ def test_webdataset_reads_through_curl(bucket: Bucket) -> None:
     assert (
         by_webdataset(f"pipe:{program('curl')} -fsSL {signed} {SHARDS.replace('s3:/', bucket.server.url)}") == SAMPLES
     )
-
-
-def test_tarkit_reads(bucket: Bucket) -> None:
-    for words in (SHARDS, "s3://bucket/d/train-*.tar", "s3://bucket/d/"):
-        assert {one.key: dict(one) for one in tarkit.open(words)} == SAMPLES
-    assert tarkit_run("stats", SHARDS, "--total").stdout == "25\n"
