@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tarkit.errors import Problem, Unsupported, respell, show
@@ -148,26 +148,36 @@ def stays_apart(sample: TarSample, policy: Policy) -> bool:
 def _joined(
     samples: Iterator[TarSample], policy: Policy, keep: Callable[[TarSample], TarSample], keys: Keys | None
 ) -> Iterator[TarSample]:
-    held: TarSample | None = None
-    good = True
-    for sample in samples:
-        sample = keep(sample)
-        if held is not None and sample.key == held.key and sample.key is not None:
-            policy.apply(_problem(sample))
-            good = _distinct(held, sample, policy) and good
-            held = _union(held, sample)
-        else:
-            if held is not None and good:
-                yield held
-            held, good = sample, keys is None or keys.good(sample)
-    if held is not None and good:
-        yield held
+    for _, adjacent in groupby(map(keep, samples), _key_or_itself):
+        held: list[TarSample] = []
+        names: set[bytes] = set()  # of the entries of all that are held, once there are two
+        for sample in adjacent:
+            if not held:
+                good = keys is None or keys.good(sample)
+            else:
+                policy.apply(_problem(sample))
+                names = names or _names(held[0])
+                good = _distinct(sample, names, policy) and good
+            held.append(sample)
+        if good:
+            yield held[0] if len(held) == 1 else _union(held)
 
 
-def _distinct(held: TarSample, sample: TarSample, policy: Policy) -> bool:
-    """Return whether two samples can be joined: no name is in both, or the policy allows it."""
+def _key_or_itself(sample: TarSample) -> object:
+    """Return the key of a sample; entries without samples have none, and are joined to nothing."""
+    return sample if sample.key is None else sample.key
+
+
+def _names(sample: TarSample) -> set[bytes]:
+    return {entry.name for entry in sample.entries if key_of(entry) is not None}
+
+
+def _distinct(sample: TarSample, names: set[bytes], policy: Policy) -> bool:
+    """Return whether a sample can be joined to others: none of its names is in theirs, or the policy allows it.
+
+    Its names are added to theirs.
+    """
     good = True
-    names = {entry.name for entry in held.entries if key_of(entry) is not None}
     for entry in duplicate_entries(sample.entries, names):
         message = f"{show(entry.name)} is in both samples that are joined"
         hint = respell(PROBLEMS["joined-sample"].repair)
@@ -176,7 +186,7 @@ def _distinct(held: TarSample, sample: TarSample, policy: Policy) -> bool:
     return good
 
 
-def _union(*samples: TarSample) -> TarSample:
+def _union(samples: Sequence[TarSample]) -> TarSample:
     """Return one sample of the entries of several, with the key of the first."""
     first = samples[0]
     assembly = Assembly(first.source, first.start)

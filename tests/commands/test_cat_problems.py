@@ -7,6 +7,7 @@ import json
 import random
 import shlex
 import zlib
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -533,6 +534,27 @@ EQUAL_KEYS: list[tuple[list[Any], str, str]] = [
     (PICTURES, f"{JOIN} --skip duplicate-entry", "a.jpg c.jpg"),
     (PICTURES, f"{JOIN} --drop jpg", "b.cls"),
 ]
+
+
+@pytest.mark.parametrize("option", ["--allow", "--skip"])
+def test_neighbours_of_one_key(run: Run, archive: Archive, option: str) -> None:
+    """Any number of neighbours are one sample with the entries of all, in order; see whether a name comes twice."""
+    for seed in range(6):
+        draw = random.Random(seed)
+        rows = [
+            (draw.choice("abb"), draw.sample(range(40), draw.randrange(1, 4))) for _ in range(draw.randrange(1, 25))
+        ]
+        words = []
+        expected: list[tuple[str, bytes]] = []
+        for key, group in groupby(enumerate(rows), lambda row: row[1][0]):
+            joined: list[tuple[str, bytes]] = []
+            for number, (_, fields) in group:
+                joined += [(f"{key}.{field}", b"%d" % number) for field in fields]
+                words.append(archive([*joined[-len(fields) :]], f"{number:02}.tar"))
+            if option == "--allow" or len(dict(joined)) == len(joined):
+                expected += joined
+        options = ["--allow", "joined-sample,repeated-key", option, "duplicate-entry"]
+        assert run("cat", *words, *options).stdout == tar(expected), seed
 
 
 @each_row(("inputs", "options", "expected"), EQUAL_KEYS)
