@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from operator import index as as_index
 from typing import TYPE_CHECKING, NoReturn, overload
 
@@ -134,6 +135,14 @@ class IndexedDataset(Sequence[Sample]):
 
     def __len__(self) -> int:
         return len(self._starts)
+
+    @cached_property
+    def keys_by_number(self) -> list[bytes]:
+        """The key of each sample; empty for one whose key another has before it."""
+        keys = [b""] * len(self)
+        for key, number in self._numbers.items():
+            keys[number] = key
+        return keys
 
     @property
     def sources(self) -> dict[int, WindowSource]:

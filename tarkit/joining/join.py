@@ -15,7 +15,7 @@ from tarkit.pipeline.chain import Archives, Chain, locate
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import Flow, Step
 from tarkit.problems import Policy
-from tarkit.samples.dataset import InputReader
+from tarkit.samples.dataset import ComingKeys, InputReader
 from tarkit.samples.labels import FieldValue
 from tarkit.samples.sample import ABSENT, SampleBatch, TarSample, ViewRow, singly
 from tarkit.streams.location import Location, is_view
@@ -133,17 +133,28 @@ class Joined:
 
 
 class FoundTogether:
-    """Rows of a table that samples in a row have, found together; None for one without a row.
+    """Rows of a table that samples with some keys have, found together; None for one without a row.
 
     If the table is a view, the samples that it places are read together when the first is asked for.
     """
 
-    def __init__(self, joined: Joined, keys: Sequence[bytes], rows: Sequence[tuple[int, FoundRow] | None]) -> None:
-        self._joined, self._keys, self._rows = joined, keys, rows
+    def __init__(self, joined: Joined, keys: Sequence[bytes]) -> None:
+        self._joined, self.keys = joined, keys
+        self.rows = joined.table.find_all(keys)
+
+    def place_of(self, key: bytes, first: int) -> int:
+        """Return the number of a key here, from `first` on; -1 if it is not there."""
+        keys = self.keys
+        if first < len(keys) and keys[first] == key:
+            return first
+        try:
+            return keys.index(key, first)
+        except ValueError:
+            return -1
 
     def row(self, at: int) -> FoundRow:
         """Return a row that was found."""
-        found = self._rows[at]
+        found = self.rows[at]
         assert found is not None
         return found[1]
 
@@ -152,8 +163,8 @@ class FoundTogether:
         """The samples that the rows of a view place, by the numbers of the rows here: those that are plain."""
         if self._joined.table.column != KEY_COLUMN:
             return {}
-        numbers = [at for at, found in enumerate(self._rows) if found is not None]
-        found = self._joined.plain_samples([self._keys[at] for at in numbers], [self.row(at).place for at in numbers])
+        numbers = [at for at, found in enumerate(self.rows) if found is not None]
+        found = self._joined.plain_samples([self.keys[at] for at in numbers], [self.row(at).place for at in numbers])
         return {numbers[number]: sample for number, sample in found.items()}
 
 
@@ -185,6 +196,10 @@ class Join(Step):
         kept = self._kept
         return None if kept is None or kept[0] != os.getpid() else kept[1:]
 
+    def prepare(self, inputs: InputReader, before: Sequence[Step], run: Run) -> None:
+        """Have keys noted of samples that come next, to look many up at once."""
+        inputs.coming = inputs.coming or ComingKeys()
+
     def leaves_out(self, policy: Policy) -> bool:
         """Return whether samples whose value cannot be read may be left out."""
         return self.spec.by_value
@@ -203,13 +218,15 @@ class Join(Step):
         joined = self._open(flow)
         if not self.shared:
             flow.at_end.append(lambda: _report(joined.counts, flow))
-        return self._joined(batches, joined, flow.run.policy)
+        return self._joined(batches, joined, flow.run.policy, flow.inputs.coming or ComingKeys())
 
-    def _joined(self, batches: Iterator[SampleBatch], joined: Joined, policy: Policy) -> Iterator[SampleBatch]:
+    def _joined(
+        self, batches: Iterator[SampleBatch], joined: Joined, policy: Policy, coming: ComingKeys
+    ) -> Iterator[SampleBatch]:
         counts, words = joined.counts, (joined.table.name, joined.table.names)
         value = FieldValue(self.spec.by, policy) if self.spec.by_value else None
         if joined.table.by_key and value is None:
-            yield from self._by_key(batches, joined)
+            yield from self._by_key(batches, joined, coming)
             return
         for sample in singly(batches):
             if sample.key is not None:
@@ -229,21 +246,24 @@ class Join(Step):
             yield sample
         joined.counts.ended = True
 
-    def _by_key(self, batches: Iterator[SampleBatch], joined: Joined) -> Iterator[SampleBatch]:
-        """Return the samples with rows that are found by their keys, of many in a row together."""
-        table, counts, words = joined.table, joined.counts, (joined.table.name, joined.table.names)
-        for batch in batches:
-            keys = batch.keys
-            for number, sample in enumerate(batch):
+    def _by_key(self, batches: Iterator[SampleBatch], joined: Joined, coming: ComingKeys) -> Iterator[SampleBatch]:
+        """Return the samples with rows that are found by their keys, of many that come next together.
+
+        Where a step in front leaves most of them out, fewer are looked up at once.
+        """
+        counts, words = joined.counts, (joined.table.name, joined.table.names)
+        ahead, at, used, most = FoundTogether(joined, ()), -1, 0, TOGETHER
+        for batch in coming.noted(batches):
+            for sample in batch:
                 if sample.key is None:
                     yield sample
                     continue
-                at = number % TOGETHER
-                if not at:
-                    some = keys[number : number + TOGETHER]
-                    rows = table.find_all(some)  # type: ignore[arg-type]
-                    ahead = FoundTogether(joined, some, rows)  # type: ignore[arg-type]
-                sample.joined, found = words, rows[at]
+                at = ahead.place_of(sample.key, at + 1)
+                if at < 0:
+                    most = min(2 * most, TOGETHER) if 2 * used >= len(ahead.keys) else max(most // 2, 1)
+                    ahead, at, used = FoundTogether(joined, coming.following(sample.key, most)), 0, 0
+                used += 1
+                sample.joined, found = words, ahead.rows[at]
                 if not (self.shared and counts.with_row):
                     counts.count(sample.key, found and (found[0], ()))
                 if found is not None:

@@ -12,7 +12,8 @@ from tarkit.loading.order import Unit
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import WHOLE, Sample, wrap_samples
 from tarkit.pipeline.steps import Flow, Step
-from tarkit.samples.dataset import InputReader
+from tarkit.samples.dataset import ComingKeys, InputReader
+from tarkit.samples.groups import LONGEST
 from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import Location
@@ -184,4 +185,13 @@ class ListedReader(InputReader):
 
     def batches(self) -> Iterator[TarSample]:
         """Look the samples up."""
-        return (sample._sample for sample in self.index.samples(self.numbers))
+        samples = (sample._sample for sample in self.index.samples(self.numbers))
+        return samples if self.coming is None else self._noted(samples, self.coming)
+
+    def _noted(self, samples: Iterator[TarSample], coming: ComingKeys) -> Iterator[TarSample]:
+        """Yield the samples; note the keys of many before the first of them."""
+        keys = self.index.keys_by_number
+        for at, sample in enumerate(samples):
+            if at % LONGEST == 0:
+                coming.note([keys[number] for number in self.numbers[at : at + LONGEST]])
+            yield sample

@@ -346,6 +346,35 @@ class DrawnRows:
             self._next = next(self._numbers, None)
 
 
+class ComingKeys:
+    """Keys of samples that come next, as far as they are known: those of the latest batch that was taken apart.
+
+    Steps may leave some of the samples out, or give them other keys.
+    """
+
+    def __init__(self) -> None:
+        self._keys: Sequence[bytes] = ()
+
+    def note(self, keys: Sequence[bytes]) -> None:
+        """Set the keys, in order."""
+        self._keys = keys
+
+    def noted(self, batches: Iterable[SampleBatch]) -> Iterator[SampleBatch]:
+        """Yield batches; the keys of one with several samples are noted before."""
+        for batch in batches:
+            if batch.count > 1:
+                self._keys = batch.keys  # type: ignore[assignment]
+            yield batch
+
+    def following(self, key: bytes, most: int) -> Sequence[bytes]:
+        """Return a key and those behind it, at most so many together; the key alone if it is not among those noted."""
+        try:
+            at = self._keys.index(key)
+        except ValueError:
+            return (key,)
+        return self._keys[at : at + most]
+
+
 @dataclass(eq=False, repr=False)
 class InputReader:
     """The reader of the samples of a run. How it reads may be set until the reading begins.
@@ -358,6 +387,7 @@ class InputReader:
         contents: all contents will be read, so that objects of stores are read as streams, and not by ranges.
         unread: samples of views need not be read or checked: rows become rows again.
         drawn_rows: the rows of views, the only inputs, that are read; None for all.
+        coming: where keys are noted of samples that come next; None if no step looks many of them up at once.
         gather: the parts of scattered samples are put together later, so that a key may occur again.
         stream: read files as streams; not with `spool`, which would copy them.
         reordered: contents will be read in another order, once the headers are known: objects with large samples are
@@ -379,6 +409,7 @@ class InputReader:
     contents: bool = True
     unread: bool = False
     drawn_rows: DrawnRows | None = None
+    coming: ComingKeys | None = None
     gather: bool = False
     stream: bool = False
     reordered: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections import Counter
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import tarkit
+from tarkit.joining.table import JoinTable
 from tests._tools import MARKER, ROUNDS, member
 
 Fields = dict[str, bytes]
@@ -102,11 +104,31 @@ class Joined:
         for key, fields in self.samples.items():
             fields |= {names[old]: found for old, found in others.get(key, {}).items()}
 
+    def change(self, number: int) -> None:
+        """Leave a field out, or some of the samples, or give them other keys."""
+        how = self.draw.choice(("drop", "match", "rekey"))
+        if how == "drop":
+            self.data = self.data.drop("cls")
+            for fields in self.samples.values():
+                for name in [name for name in fields if name.lower() == "cls"]:
+                    del fields[name]
+        elif how == "match":
+            prefix = self.draw.choice([key[:4] for key in self.samples])
+            self.data = self.data.match(f"^({prefix}|d[01]/)")
+            self.samples = {
+                key: fields for key, fields in self.samples.items() if key.startswith((prefix, "d0/", "d1/"))
+            }
+        else:
+            self.data = self.data.rekey(f"{{key}}-{number}")
+            self.samples = {f"{key}-{number}": fields for key, fields in self.samples.items()}
+
 
 def joined(seed: int) -> Joined:
     draw = Random(seed)
     made = Joined(draw)
     for number in range(draw.choice((1, 1, 2, 3))):
+        if draw.random() < 0.3:
+            made.change(number)
         draw.choice((made.table, made.archives))(number)
     return made
 
@@ -117,6 +139,7 @@ def record(sample: Any) -> tuple[str, Fields]:
     return fields.pop("__key__"), fields
 
 
+@pytest.mark.filterwarnings("ignore:drop")
 @pytest.mark.parametrize("seed", range(12 * ROUNDS))
 def test_samples(seed: int, here: Path) -> None:
     """A loader, a dataset and a written archive have the samples of the model, and their fields in its order."""
@@ -168,7 +191,7 @@ def test_samples_of_a_view_without_a_row(here: Path) -> None:
     assert {sample.key: sample["n"] for sample in with_x} == {"d/1": b"7", "d/2": b"8", "d/3": b"9"}
 
 
-@pytest.mark.filterwarnings("ignore:.*no sample has a row")
+@pytest.mark.filterwarnings("ignore:.*no sample has a row", "ignore:drop")
 @pytest.mark.parametrize("seed", range(12 * ROUNDS))
 def test_resumed(seed: int, here: Path) -> None:
     """Stopped at random places, on the same and other nodes and workers: each sample comes once, with its row."""
@@ -231,6 +254,43 @@ def test_no_sample_has_a_row(here: Path) -> None:
     parts = [tarkit.loader(every.join("t.csv"), shuffle_shards=False, worker=worker, workers=2) for worker in range(2)]
     assert [len(list(part)) for part in parts] == [3, 3]
     assert [text.partition(":")[2][:40] for text in words] == [" worker 0 on node 0: t.csv: no sample ha"]
+
+
+def test_rows_are_found_together(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many samples at once, behind other steps and in any order too; few are in vain where most are left out."""
+    pytest.importorskip("pyarrow")
+    keys = [f"d/{number:04}" for number in range(2000)]
+    for path, fields in ("s.tar", {"bin": b"B", "cls": b"1"}), ("o.tar", None):
+        with tarkit.TarWriter(path) as out:
+            for key in keys:
+                out.write(key, fields or {"npy": key.encode()})
+    tarkit.open("o.tar").write("v.view.parquet")
+    Path("t.csv").write_text("__key__,txt\n" + "".join(f"{key},{key}\n" for key in keys))
+    asked: list[int] = []
+    find_all = JoinTable.find_all
+
+    def counted(table: JoinTable, keys: Sequence[bytes]) -> Any:
+        asked.append(len(keys))
+        return find_all(table, keys)
+
+    monkeypatch.setattr(JoinTable, "find_all", counted)
+    data = tarkit.open("s.tar")
+    both = data.join("t.csv").set("txt").join("v.view.parquet").set("npy")
+    for chain, shuffle, joins in (
+        (data.join("t.csv").set("txt"), 0, 1),
+        (both, 0, 2),
+        (data.select("bin").join("v.view.parquet"), 0, 1),
+        (both, "full", 2),
+        (data.join("v.view.parquet").set("npy").select("bin npy").join("t.csv"), "full", 2),
+    ):
+        for sample in tarkit.loader(chain, shuffle=shuffle):
+            assert {sample[name] for name in ("txt", "npy") if name in sample} == {sample["__key__"].encode()}
+        assert sum(asked) <= joins * 1.1 * len(keys)
+        assert len(asked) <= joins * len(keys) // 16
+        asked.clear()
+    few = data.join("t.csv").where("endswith(txt, '77')").set("txt").join("v.view.parquet")
+    assert len(list(tarkit.loader(few))) == 20
+    assert sum(asked) < len(keys) + 512
 
 
 KINDS = ("csv", "jsonl", "parquet", "view", "name", "dataset")
