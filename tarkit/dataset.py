@@ -154,7 +154,7 @@ def open(
             raise Usage("interleave and prefetch need archives: they cannot be used with mode")
     chosen = parse_slice(shard_slice), interleave, prefetch
     storage = parse_options(storage_options)
-    locations = locate(inputs, storage, "some" if problems.skips_missing else False)
+    locations = locate(inputs, storage, problems.skips_missing)
     if format is not None:
         from tarkit.pipeline.output import check_format
 

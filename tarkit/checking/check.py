@@ -139,8 +139,8 @@ def check(
     options = CheckOptions.of(locals())
     storage = parse_options(storage_options)
     other = next((other for other in (same_as, diff, leak) if other is not None), None)
-    others = None if other is None else locate(other, storage, missing=True)
-    locations = locate(inputs, storage, missing=True)
+    others = None if other is None else locate(other, storage, missing="all")
+    locations = locate(inputs, storage, missing="all")
     return ShardsCheck(Run(tmpdir=tmpdir), locations, options, others, storage=storage).collect()
 
 

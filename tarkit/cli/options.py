@@ -94,7 +94,7 @@ def find_inputs(
 ) -> list[Location]:
     """Return the inputs that the words name; raise Usage for one that the command also writes."""
     try:
-        locations = expand_inputs(words, files_from, null, load, missing="some" if _skips_missing() else False)
+        locations = expand_inputs(words, files_from, null, load, missing=_skips_missing())
     except TarkitError as error:
         error.hint = error.hint or _maybe_output(words) or _maybe_command(words)
         if isinstance(error, MissingFile) and len(words) > 1 and ".tar" in error.filename:

@@ -43,7 +43,7 @@ def _of_option(option: WrittenOption, storage: StoreOptions | None) -> FileState
     if role == "function":
         return _function_states(word)
     if role == "inputs":
-        return location_states(expand_inputs([word], options=storage, missing=True), storage)
+        return location_states(expand_inputs([word], options=storage, missing="all"), storage)
     if role == "column":
         word = split_column(word)[0]
     if role == "map" and word.lstrip().startswith("{") and not os.path.lexists(word):

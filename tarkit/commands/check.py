@@ -116,7 +116,7 @@ def check(
     locations = shared.in_format(_locations(run, words, files_from, null, chosen.manifest), source_format)
     others, other_words = None, chosen.same_as or chosen.diff or chosen.leak or ()
     if other_words:
-        others = shared.in_format(expand_inputs(other_words, missing=True), source_format)
+        others = shared.in_format(expand_inputs(other_words, missing="all"), source_format)
     run.refuse([*locations, *(others or [])], chosen.rejects, chosen.output)
     form: Form = "json" if chosen.json else "names" if chosen.list_bad else "text"
     names = and_more(words or files_from or ("stdin",)), and_more(other_words)
@@ -158,8 +158,8 @@ def _locations(
             for path, url in zip(paths, is_url, strict=True)
             if url or os.path.lexists(path)
         ]
-        return expand_inputs(there, missing=True) if there else []
-    return expand_inputs(words, files_from, null, missing=True)
+        return expand_inputs(there, missing="all") if there else []
+    return expand_inputs(words, files_from, null, missing="all")
 
 
 def _print_verdicts(run: ConsoleRun, checked: ShardsCheck, printer: Printer) -> bool:

@@ -178,12 +178,12 @@ def locate(
     """
     if not spec.allow_missing:
         try:
-            locations = expand_inputs(spec.words, options=options, missing="some" if missing else False)
+            locations = expand_inputs(spec.words, options=options, missing=missing)
         except TarkitError as error:
             error.hint = _weight_hint(spec.words) or error.hint
             raise
     else:
-        named = expand_inputs(spec.words, options=options, missing=True)
+        named = expand_inputs(spec.words, options=options, missing="all")
         locations = [location for location in named if location.kind != "path" or os.path.lexists(location.text)]
         if not locations:
             raise TarkitError(f"{spec.name}: none of its files exists")

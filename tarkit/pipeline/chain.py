@@ -439,14 +439,14 @@ class Chain:
 
 
 def locate(
-    inputs: Input | Iterable[Input], options: StoreOptions | None = None, missing: bool | Literal["some"] = False
+    inputs: Input | Iterable[Input], options: StoreOptions | None = None, missing: bool | Literal["all"] = False
 ) -> tuple[Location, ...]:
     """Return the locations of inputs: words as on the command line, and file objects.
 
     Args:
         inputs: the inputs.
         options: those of URLs.
-        missing: include paths that do not exist, with `"some"` if another input exists.
+        missing: include paths that do not exist, if another input exists; `"all"` in any case.
 
     Raises:
         TarkitError: an input does not exist, a pattern matches nothing, or there are no inputs.

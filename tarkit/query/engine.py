@@ -65,8 +65,7 @@ class QueryTable:
                 form = f"{'read_csv' if suffix.endswith('.csv') else 'read_json_auto'}({_text(name)})"
             self._base = f"SELECT * FROM {form}"
         else:
-            missing: Any = "some" if run.policy.skips_missing else False
-            self.locations = expand_inputs([name], options=storage, missing=missing)
+            self.locations = expand_inputs([name], options=storage, missing=run.policy.skips_missing)
             self._is_parquet = all(map(is_view, self.locations))
             if self._is_parquet:
                 self._base = " UNION ALL BY NAME ".join(map(self._of_parquet, self.locations))

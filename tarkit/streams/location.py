@@ -126,7 +126,7 @@ def expand_inputs(
     nul: bool = False,
     load: bool = False,
     options: StoreOptions | None = None,
-    missing: bool | Literal["some"] = False,
+    missing: bool | Literal["all"] = False,
 ) -> list[Location]:
     """Return the inputs that the arguments name, in order.
 
@@ -136,7 +136,8 @@ def expand_inputs(
         nul: the names in the lists end with NUL and are taken literally, as `find -type f -print0` writes them.
         load: the only argument is a list (tarp's -l).
         options: how URLs are reached; None for the options of the process.
-        missing: include paths that do not exist, for a caller that reports all; `"some"` if another input exists.
+        missing: include paths that do not exist, if another input exists; `"all"` in any case, for a caller that
+            reports them.
 
     Raises:
         TarkitError: an input does not exist, or a list cannot be read.
@@ -153,7 +154,7 @@ def expand_inputs(
     locations = [location for word in words for location in expansion.inputs(word)]
     locations += expand_lists(files_from, nul, expansion.exact_path if nul else expansion.inputs)
     _stdin_once(sum(location.kind == "stdin" for location in locations) + files_from.count("-"))
-    if missing == "some" and all(each.kind == "path" and not os.path.lexists(each.text) for each in locations):
+    if missing is True and all(each.kind == "path" and not os.path.lexists(each.text) for each in locations):
         raise _missing(locations[0].text)
     return locations
 

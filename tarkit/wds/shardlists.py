@@ -32,7 +32,7 @@ def expand_urls(urls: str | Iterable[str]) -> list[str]:
 
     A path that does not exist is an error when it is read.
     """
-    locations = expand_inputs([urls] if isinstance(urls, str) else list(urls), missing=True)
+    locations = expand_inputs([urls] if isinstance(urls, str) else list(urls), missing="all")
     return [f"pipe:{location.text}" if location.kind == "pipe" else location.text for location in locations]
 
 

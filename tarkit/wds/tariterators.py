@@ -117,7 +117,7 @@ def _samples(
     rename_files: Callable[[str], str] | None,
 ) -> Iterator[Sample]:
     where = {"__url__": url}
-    if local_path and (path := expand_inputs([url], missing=True)[0]).kind == "path":
+    if local_path and (path := expand_inputs([url], missing="all")[0]).kind == "path":
         where["__local_path__"] = path.text
     with open_dataset(url, allow=TWICE, storage_options=storage) as data:
         if select_files is not None or rename_files is not None:

@@ -112,7 +112,7 @@ def test_what_differs_from_webdataset(environment: Set, tmp_path: Path) -> None:
     path.touch()
     assert names(str(path)) == names(f"file:{path}") == [f"path {path}"]
     missing = [f"{tmp_path}/no", f"{tmp_path}/no2"]
-    assert [each.text for each in expand_inputs([f"{tmp_path}/a::{tmp_path}/no::{missing[1]}"], missing=True)][
+    assert [each.text for each in expand_inputs([f"{tmp_path}/a::{tmp_path}/no::{missing[1]}"], missing="all")][
         1:
     ] == missing
 
