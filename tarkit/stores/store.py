@@ -136,10 +136,14 @@ class Store:
     """The operations on objects of one kind of URL. All raise `TryAgain`, TarkitError or OSError.
 
     Nothing is connected before the first request.
+
+    Attributes:
+        read_in_a_row: by directory, the bytes of its last objects, if all of these were read, from first to last.
     """
 
     def __init__(self, options: StoreOptions) -> None:
         self.options = options
+        self.read_in_a_row: dict[str, int] = {}
 
     def head(self, url: str) -> Info:
         """Return the description of an object. Raises FileNotFoundError."""

@@ -28,9 +28,6 @@ MOST = 1 << 22
 PADDING = 10240
 """Bytes behind the last entry that need not be read."""
 
-_read_so_far: dict[str, int] = {}
-"""By directory, the bytes of objects in a row of which all were read, from the first to the last."""
-
 
 class HeldRanges:
     """Ranges of an object in memory, which do not overlap: pairs of start and bytes."""
@@ -78,7 +75,7 @@ class RemoteSource(WindowSource):
         self._row = 0  # where the bytes begin that are read in a row, without a larger step
         self._reached = 0  # where they end
         self._directory = remote.url.rpartition("/")[0]
-        self._before = _read_so_far.get(self._directory, 0)
+        self._before = remote.store.read_in_a_row.get(self._directory, 0)
         self._kept = 0  # bytes before it were released
         self._thread = 0  # the one that called `peek`
         self._whole = False  # whether contents are read
@@ -177,9 +174,9 @@ class RemoteSource(WindowSource):
         self._drop_stream()
         self._remote.close()
         if self._row == 0 and self._reached > (self.size or 0) - PADDING:
-            _read_so_far[self._directory] = self._before + self._reached
+            self._remote.store.read_in_a_row[self._directory] = self._before + self._reached
         else:
-            _read_so_far.pop(self._directory, None)
+            self._remote.store.read_in_a_row.pop(self._directory, None)
         self._level = 0
         super().close()
 
