@@ -191,10 +191,18 @@ class ShardIndexes:
         self._check_outputs(files)
         shards = []
         make = partial(
-            _make, md5=self.options.md5, force=self.options.force, sync=self.options.fsync, wids_too=table is not None
+            _make,
+            md5=self.options.md5,
+            force=self.options.force,
+            sync=self.options.fsync,
+            wids_too=table is not None,
+            alone=len(tasks) == 1,
         )
         results = zip(tasks, run.do_in_order(make, self._sent(tasks), self.options.processes), strict=True)
         for task, scanned in run.draw("", results, lambda: run.bytes, lambda: run.samples, total_size(self.locations)):
+            if scanned is None:
+                files = [file for file in files if file not in task.files]
+                continue
             self._count(scanned)
             for file in task.files:
                 run.note(f"{file.name}: the {file.format} index, samples: {scanned.samples}")
@@ -213,7 +221,8 @@ class ShardIndexes:
         if self._view:
             one = Run(run.policy, run.tmpdir) if tasks else run  # which has counted the samples
             output = Output.from_argument(self._view.path, None, self.options.fsync, options=self._storage)
-            write_archive(Chain(Archives(tuple(self.locations)), lambda: one), output, one)
+            present = [location for location in self.locations if location.name not in run.policy.missing]
+            write_archive(Chain(Archives(tuple(present or self.locations)), lambda: one), output, one)
             run.note(f"{self._view.name}: the view, samples: {one.samples}")
             written(self._view, "", one.samples)
             files.append(self._view)
@@ -357,12 +366,18 @@ def _shard(task: IndexTask, table: IndexFile, scanned: Scanned) -> wids.IndexedS
     return wids.IndexedShard(wids.url_of(task.location.text, table.path), scanned.samples, scanned.size, scanned.md5)
 
 
-def _make(task: IndexTask, policy: Policy, *, md5: bool, force: bool, sync: bool, wids_too: bool) -> Scanned:
-    """Write the indexes of one shard, once the whole shard was read."""
+def _make(
+    task: IndexTask, policy: Policy, *, md5: bool, force: bool, sync: bool, wids_too: bool, alone: bool
+) -> Scanned | None:
+    """Write the indexes of one shard, once the whole shard was read; return None for one that the policy leaves out."""
     for file in task.files:
         _check_object(file, force)
     look = wids.refuse_other_names if wids_too else None
-    indexes, scanned = fill_indexes(task.location, task.files, policy, task.tmpdir, strict=True, look=look)
+    try:
+        indexes, scanned = fill_indexes(task.location, task.files, policy, task.tmpdir, strict=True, look=look)
+    except (FileNotFoundError, PermissionError) as error:
+        policy.leave_out(task.location.name, error, alone)
+        return None
     for index in indexes:
         index.write(sync)
     return _with_md5(task, scanned) if md5 else scanned

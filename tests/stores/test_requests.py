@@ -172,13 +172,29 @@ def test_objects_behind_the_last_sample(server: HttpServer, run: Run, here: Path
         assert len({path for _, path, _ in server.log}) <= most
 
 
-def test_an_object_that_is_gone(server: HttpServer, run: Run, here: Path) -> None:
-    """The error names it, and not one behind it."""
+@each_row(
+    "words", ["tsv -f cls", "cat -o o.tar", "stats", "index --format dali -o x/", "index --format dali,view -o x/"]
+)
+def test_objects_that_are_gone(words: str, server: HttpServer, run: Run, here: Path) -> None:
+    """The error names the first, and how to go on, if it is not the only one; without them the others are read."""
+    if "view" in words:
+        pytest.importorskip("pyarrow")
+    Path("x").mkdir()
     for number in (*range(5), 6, 8):
         server.serve(f"/{number}.tar", tar([(f"{number}-{name}", data) for name, data in members(3, 900)]))
-    ran = run("tsv", f"{server.url}/{{0..8}}.tar", "-f", "cls", exit=1)
-    hint = "hint: --skip missing-shard goes on without it"
-    assert ran.lines[:2] == [f"tarkit: {server.url}/5.tar: No such file or directory", hint]
+    command, urls, gone = words.split(), f"{server.url}/{{0..8}}.tar", f"{server.url}/5.tar"
+    error, hint = f"tarkit: {gone}: No such file or directory", "hint: --skip missing-shard goes on without it"
+    assert run(*command, urls, exit=1).lines[:2] == [error, hint]
+    assert run(*command, gone, exit=1).lines == [error]
+    ran = run(*command, urls, "--skip", "missing-shard")
+    assert ran.lines[0] == f"tarkit: warning: {gone}: No such file or directory [missing-shard]"
+    assert ran.lines[-1].endswith(f"2 shards left out: {gone}, {server.url}/7.tar")
+    if "index" in words:
+        assert sorted(path.name for path in Path("x").glob("*.idx")) == [
+            f"{number}.idx" for number in (*range(5), 6, 8)
+        ]
+    if "view" in words:
+        assert run("stats", "x/all.view.parquet", "--total").stdout == b"21\n"
 
 
 def test_the_first_samples_of_a_view(server: HttpServer, run: Run, here: Path) -> None:
