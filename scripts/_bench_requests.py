@@ -50,6 +50,8 @@ def write_objects(directory: Path, samples: int) -> None:
                 tar.write(entry(f"{key}.jpg", numbers.randbytes(numbers.randrange(SIZE // 2, SIZE * 3 // 2))))
                 tar.write(entry(f"{key}.cls", b"%d" % (index % 10)))
             tar.write(marker(tar.tell()))
+    keys = [f"{shard}/{index:05d}\n" for shard in range(SHARDS) for index in range(samples)]
+    (directory / "keys").write_text("".join(numbers.sample(keys, min(FEW, len(keys) // 4))))
 
 
 @contextmanager
@@ -81,6 +83,7 @@ def works(tarkit: Sequence[str], python: str, samples: int) -> dict[str, Stage]:
         "cat of the view": ["cat", "v.parquet", "-o", "out/o.tar"],
         "stats of the view": ["stats", "v.parquet", "--total"],
         f"cat of {FEW} rows of the view": ["cat", "v.parquet", "--slice", f"0:{FEW}", "-o", "out/o.tar"],
+        f"cat of {FEW} keys of the view": ["cat", "v.parquet", "--keys-from", "in/keys", "-o", "out/o.tar"],
         "get, the last sample": ["get", f"{SHARDS - 1}/{samples - 1:05d}.cls", urls, "-o", "out/one"],
         "show --html, a quarter": ["show", urls, "--html", "out/o.html", "-c", str(samples * SHARDS // 4)],
     }

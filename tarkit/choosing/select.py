@@ -88,6 +88,14 @@ class KeyList:
                     self.others.add(key)
                 yield False
 
+    def numbers_in(self, keys: Iterable[bytes]) -> Iterator[int]:
+        """Yield the numbers of those of keys that are listed; of the others the first are remembered."""
+        for number, key in enumerate(keys):
+            if key in self.wanted:
+                yield number
+            elif len(self.others) < OTHERS:
+                self.others.add(key)
+
     def anew(self) -> KeyList:
         """Return the same list, of which no key was found yet."""
         return KeyList(self.name, self.wanted, self.require_all)

@@ -23,7 +23,7 @@ from tarkit.pipeline.places import Place, size_of
 from tarkit.pipeline.ranges import RangeList
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import ChooseAmongAll, Flow, SampleFilter, Step
-from tarkit.samples.dataset import DatasetReader, DrawnRows, InputReader
+from tarkit.samples.dataset import SPARSE, DatasetReader, DrawnRows, InputReader
 from tarkit.samples.labels import FieldValue
 from tarkit.samples.sample import SampleBatch, TarSample, singly
 from tarkit.sizes import plural
@@ -35,7 +35,6 @@ CLASSES = 1_000_000  # maximum
 MEMORY = 64 << 20  # bytes of places in memory
 FEW = 1 << 21  # random numbers that are remembered, to leave samples out before their place is known
 DIGEST = 16  # bytes, of longer values
-SPARSE = 32  # rows of a view of files for each that is drawn: of more, all take less time than these one by one
 
 _NO_VALUE = b"no value"  # this object alone; Python has one object for all equal bytes of length 0 and 1
 _RANK = Struct(">IQ")  # the number of the class, and a random number
@@ -321,10 +320,7 @@ def _rows_of(inputs: InputReader, count: int) -> int | None:
     The inputs are views, read in order, no sample is left out by the policy, and their archives are objects of stores,
     or few rows are drawn.
     """
-    policy = inputs.policy
-    if not isinstance(inputs, DatasetReader) or policy.lenient or policy.allowed:
-        return None
-    if inputs.shard_slice is not None or inputs.interleave > 1 or not all(map(is_view, inputs.locations)):
+    if not (isinstance(inputs, DatasetReader) and inputs.may_choose and all(map(is_view, inputs.locations))):
         return None
     from tarkit.pipeline.view_rows import NotView, locate_archive, view_file
 

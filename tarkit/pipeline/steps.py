@@ -18,7 +18,7 @@ from tarkit.errors import TarkitError, Usage, spell, spell_command
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import buffer_shuffle
 from tarkit.problems import Policy
-from tarkit.samples.dataset import InputReader
+from tarkit.samples.dataset import DatasetReader, InputReader
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import SampleBatch
 from tarkit.sizes import plural
@@ -177,6 +177,13 @@ class SampleFilter(Step):
         """Return whether the names of an expression are columns: else archives have their values."""
         return self.select.where is None or self.select.where.names <= columns
 
+    def prepare(self, inputs: InputReader, before: Sequence[Step], run: Run) -> None:
+        """Say which keys are listed, if it comes first: their samples can be found before any is read."""
+        select = self.select
+        alone = select.match is None and select.slice is None and select.count is None  # or keys are found in turn
+        if select.keys is not None and alone and not before and not self.shared:
+            inputs.listed = select.keys.anew() if isinstance(inputs, DatasetReader) and inputs.may_choose else None
+
     def apart(self) -> SampleFilter:
         """Return the filter for a run over some of the archives."""
         return SampleFilter(replace(self.select, policy=Policy), shared=True)
@@ -186,6 +193,9 @@ class SampleFilter(Step):
         select = self.select
         if not self.shared and (select.keys is not None or select.exclude_keys is not None):
             keys, others = (listed and listed.anew() for listed in (select.keys, select.exclude_keys))
+            listed = flow.inputs.listed
+            if keys is not None and isinstance(listed, KeyList) and listed.wanted is keys.wanted:
+                keys = listed  # which knows keys of samples that were not read
             select = replace(select, keys=keys, exclude_keys=others)
             flow.at_end.append(lambda: report_keys(flow.run, select))
         return select(batches, flow.run.policy)

@@ -28,7 +28,7 @@ from tarkit.pipeline.view_rows import (
     view_file,
 )
 from tarkit.samples.checks import EntryChecks, describe_link
-from tarkit.samples.dataset import SMALL, DrawnRows, InputReader, open_source
+from tarkit.samples.dataset import SMALL, SPARSE, InputReader, open_source
 from tarkit.samples.fields import parse_fields, with_names
 from tarkit.samples.groups import BatchFinder
 from tarkit.samples.sample import SampleBatch, TarSample, is_safe, key_of, split_name
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from tarkit.streams.remote import RemoteSource
 
 LEAST = 5  # samples that are checked together
+FEW = 4  # rows of a view of objects for each key that is listed: of fewer rows, all are read
 NEXT = 1 << 12  # bytes of an entry behind others that are read together
 _NO_VALUES = RowGroup(StoredColumns(None), 0, frozenset(), "")
 HEADERS = 1 << 12  # bytes that are fetched of a large sample whose contents are not needed
@@ -134,38 +135,42 @@ class ViewReader:
         if self._inputs.unread and not self._left_out:
             yield from self._unread()
             return
-        if self._inputs.drawn_rows is not None:
-            yield from self._read_drawn(self._inputs.drawn_rows)
+        remote = any(location.kind == "url" for location in self.shards.values())
+        listed = self._inputs.listed
+        few = listed is not None and self._file.count >= (FEW if remote else SPARSE) * len(listed.wanted)
+        if self._inputs.drawn_rows is not None or few:
+            yield from self._read_chosen(remote)
             return
         before = self._file.first
         rows_in_order = self.rows()
-        if any(location.kind == "url" for location in self.shards.values()):
+        if remote:
             rows_in_order = self._fetched(rows_in_order)
         for rows in rows_in_order:
             yield from self.read(rows, before)
             before += len(rows.keys)
 
-    def _read_drawn(self, drawn: DrawnRows) -> Iterator[SampleBatch]:
+    def _read_chosen(self, remote: bool) -> Iterator[SampleBatch]:
         """Read the samples of some rows; those of objects of stores are fetched before their turn."""
         groups: Iterator[list[tuple[int, Rows]]]
-        if any(location.kind == "url" for location in self.shards.values()):
+        if remote:
             from tarkit.streams.prefetch import Groups, fetch_ahead
 
             groups = fetch_ahead(
-                Groups()(self._drawn_rows(drawn), lambda row: row[1].size(0)),
+                Groups()(self._chosen_rows(), lambda row: row[1].size(0)),
                 lambda group: chain.from_iterable(self.parts_of(row) for _, row in group),
             )
         else:
-            groups = ([row] for row in self._drawn_rows(drawn))
+            groups = ([row] for row in self._chosen_rows())
         for group in groups:
             for before, row in group:
                 yield from self.read(row, before)
 
-    def _drawn_rows(self, drawn: DrawnRows) -> Iterator[tuple[int, Rows]]:
-        """Yield single rows, each with its number in the view."""
-        before = self._file.first
+    def _chosen_rows(self) -> Iterator[tuple[int, Rows]]:
+        """Yield single rows, those that are drawn or whose keys are listed, each with its number in the view."""
+        before, drawn, listed = self._file.first, self._inputs.drawn_rows, self._inputs.listed
         for rows in self.rows():
-            for at in drawn.among(len(rows.keys)):
+            numbers = listed.numbers_in(rows.keys) if listed is not None else drawn and drawn.among(len(rows.keys))
+            for at in numbers or ():
                 yield before + at, rows.part(at, 1)
             before += len(rows.keys)
 

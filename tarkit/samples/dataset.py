@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -55,6 +55,8 @@ A header costs the time of a reply, temporary space the time to write and to rea
 64 MiB takes 40 s by ranges and 0.4 s in order for samples of 64 KiB, 1.7 and 0.3 s for 1 MiB, 0.6 s either way for
 4 MiB.
 """
+
+SPARSE = 32  # rows of a view of files for each that is chosen: of more, all take less time than these one by one
 
 SNIFFED = 512  # bytes by which the format is recognised
 
@@ -375,6 +377,17 @@ class ComingKeys:
         return self._keys[at : at + most]
 
 
+class ListedKeys(Protocol):
+    """Keys of which samples are needed."""
+
+    @property
+    def wanted(self) -> Sized:
+        """The keys."""
+
+    def numbers_in(self, keys: Iterable[bytes]) -> Iterator[int]:
+        """Yield the numbers of those of keys that are listed."""
+
+
 @dataclass(eq=False, repr=False)
 class InputReader:
     """The reader of the samples of a run. How it reads may be set until the reading begins.
@@ -388,6 +401,7 @@ class InputReader:
         unread: samples of views need not be read or checked: rows become rows again.
         drawn_rows: the rows of views, the only inputs, that are read; None for all.
         coming: where keys are noted of samples that come next; None if no step looks many of them up at once.
+        listed: the keys of which samples are needed: of views others may be left unread. None for all.
         gather: the parts of scattered samples are put together later, so that a key may occur again.
         stream: read files as streams; not with `spool`, which would copy them.
         reordered: contents will be read in another order, once the headers are known: objects with large samples are
@@ -410,6 +424,7 @@ class InputReader:
     unread: bool = False
     drawn_rows: DrawnRows | None = None
     coming: ComingKeys | None = None
+    listed: ListedKeys | None = None
     gather: bool = False
     stream: bool = False
     reordered: bool = False
@@ -475,6 +490,11 @@ class DatasetReader(InputReader):
         self._again: list[WindowSource | BatchSource] = []
         # the file that was read last, until the next one or the end
         self._last: WindowSource | BatchSource | None = None
+
+    @property
+    def may_choose(self) -> bool:
+        """Whether samples may be left unread: none is counted, or may be a problem about which the policy decides."""
+        return self.shard_slice is None and self.interleave == 1 and not (self.policy.lenient or self.policy.allowed)
 
     def __iter__(self) -> Iterator[TarSample]:
         """Yield the samples one by one."""

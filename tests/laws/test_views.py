@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 from pathlib import Path
@@ -15,6 +16,7 @@ from tarkit.samples.sample import key_of
 from tarkit.streams.source import FileSource
 from tarkit.tar.reader import TarReader
 from tests._chains import Chain, differences
+from tests.conftest import Run
 
 pytest.importorskip("pyarrow", reason="views are Parquet files")
 
@@ -75,3 +77,39 @@ def test_view_of_a_chain(tmp_path: Path) -> None:
         shutil.rmtree(here)
     assert not failed, f"{len(failed)} of {count} views\n" + "\n".join(failed[:8])
     assert count > CHAINS // 8
+
+
+CHOICES = [
+    ["--match", "[02468]$"],
+    ["-c", "3"],
+    ["--slice", "1:4"],
+    ["--where", "cls < 4"],
+    ["--exclude-keys-from", "others"],
+    ["--skip", "changed-source"],
+    ["--allow", "repeated-key"],
+    ["--shard-slice", "0:300:2"],
+    ["--mix", "2"],
+    ["--sample", "2", "--seed", "1"],
+    ["--require-all"],
+]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_listed_keys(seed: int, run: Run, here: Path) -> None:
+    """A list chooses of views what it chooses of archives, with the same words, whatever else is chosen."""
+    draw = random.Random(seed)
+    for shard in range(3):
+        with tarkit.TarWriter(f"{shard}.tar") as out:
+            for number in range(400):
+                out.write(f"{shard}/{number:03}", {"cls": number % 7})
+        run("cat", f"{shard}.tar", "-o", f"{shard}.view.parquet")
+    for name in ("listed", "others"):
+        keys = [f"{draw.randrange(4)}/{draw.randrange(410):03}" for _ in range(draw.choice([1, 5, 12, 60]))]
+        Path(name).write_text("".join(f"{key}\n" for key in keys))
+    words = ["--keys-from", "listed", *(word for choice in draw.sample(CHOICES, draw.randrange(3)) for word in choice)]
+    found, expected = (
+        run("cat", *(f"{shard}{suffix}" for shard in range(3)), *words, "-o", "-", exit=None)
+        for suffix in (".view.parquet", ".tar")
+    )
+    assert (found.status, found.stdout) == (expected.status, expected.stdout), words
+    assert found.stderr == expected.stderr, words

@@ -318,3 +318,22 @@ def test_drawn_rows_of_a_view(output: str, server: HttpServer, run: Run, here: P
         assert served.requests <= count * (2 if output == "o.parquet" else 1) + 2  # headers alone, or all of each
         assert served.sent <= count * 45_000
         assert run("cat", output, "-o", "-").stdout == run("cat", "a.tar", *drawn, "-o", "-").stdout
+
+
+@each_row("output", ["o.tar", "o.parquet"])
+def test_listed_rows_of_a_view(output: str, server: HttpServer, run: Run, here: Path) -> None:
+    """Of a view samples are fetched whose keys are listed, if they are few; the choice is that of the archive."""
+    Path("a.tar").write_bytes(MANY)
+    write_view("v.parquet", rows_of(run, "a.tar", server.serve("/a.tar", MANY)))
+    served = server.objects["/a.tar"]
+    for count in (5, 30, 100):
+        keys = [*random.Random(count).sample(range(150), count), 999]
+        Path("list").write_text("".join(f"{key:05}\n" for key in keys))
+        words = ("--keys-from", "list", "--net-gap", "0")
+        served.requests = served.sent = 0
+        ran = run("cat", "v.parquet", *words, "-o", output)
+        if count < 100:
+            assert served.requests <= count + 2
+            assert served.sent <= count * 45_000
+        local = run("cat", "a.tar", *words, "-o", "-")
+        assert (run("cat", output, "-o", "-").stdout, ran.stderr) == (local.stdout, local.stderr)
