@@ -259,22 +259,13 @@ def test_a_pickled_loader(shards: str) -> None:
 
 
 WAYS: list[dict[str, Any]] = [
-    {},
-    {"shuffle_shards": False},
-    {"shuffle": 50},
-    {"shuffle": 50, "initial": 10},
-    {"interleave": 5},
-    {"interleave": 3, "shuffle": 40},
-    {"where": "cls % 3 == 1", "shuffle": 20},
-    {"shuffle": "full"},
-    {"shuffle": "full", "where": "cls % 2 == 0"},
-    {"equal": "drop", "worker": 1, "workers": 2},
-    {"equal": "repeat", "worker": 1, "workers": 5, "shuffle": 15},
-    {"resample": True, "length": 250},
-    {"resample": True, "length": 250, "shuffle": 30, "interleave": 3},
-    {"epochs": 3, "shuffle": 30},
+    {}, {"shuffle_shards": False}, {"shuffle": 50}, {"shuffle": 50, "initial": 10}, {"interleave": 5},
+    {"interleave": 3, "shuffle": 40}, {"where": "cls % 3 == 1", "shuffle": 20}, {"shuffle": "full"},
+    {"shuffle": "full", "where": "cls % 2 == 0"}, {"equal": "drop", "worker": 1, "workers": 2},
+    {"equal": "repeat", "worker": 1, "workers": 5, "shuffle": 15}, {"resample": True, "length": 250},
+    {"resample": True, "length": 250, "shuffle": 30, "interleave": 3}, {"epochs": 3, "shuffle": 30},
     {"batch": 7, "shuffle": 30},
-]
+]  # fmt: skip
 
 
 def until_error(loader: tarkit.Loader, message: str) -> list[str]:

@@ -26,14 +26,9 @@ cbor2 = pytest.importorskip("cbor2")
 soundfile = pytest.importorskip("soundfile")
 
 VALUES = [
-    {"a": [1, -2, 1.5, None, True], "b": b"\xff", "é": {"deep": [[]]}},
-    {1: "one", b"x": 2},
-    [],
-    "text",
-    2**63,
-    float("inf"),
-    None,
-]
+    {"a": [1, -2, 1.5, None, True], "b": b"\xff", "é": {"deep": [[]]}}, {1: "one", b"x": 2}, [], "text", 2**63,
+    float("inf"), None,
+]  # fmt: skip
 
 
 @each_row("field", ["mp", "a.msgpack", "MSG", "cbor", "x.mp.gz", "cbor.gz"])
@@ -78,15 +73,10 @@ def test_values_of_cbor(value: object) -> None:
 
 
 OTHER: list[Any] = [
-    frozenset([1]),
-    re.compile("a", re.IGNORECASE),
-    Decimal("NaN"),
-    Decimal("-0"),
-    datetime.datetime(2020, 1, 2, tzinfo=ZoneInfo("Europe/Paris")),
-    range(3),
-    cbor2.CBORTag(6000, [frozenset([1])]),
+    frozenset([1]), re.compile("a", re.IGNORECASE), Decimal("NaN"), Decimal("-0"),
+    datetime.datetime(2020, 1, 2, tzinfo=ZoneInfo("Europe/Paris")), range(3), cbor2.CBORTag(6000, [frozenset([1])]),
     {Decimal("NaN"): 1},
-]
+]  # fmt: skip
 
 
 @each_row("value", OTHER)

@@ -446,22 +446,17 @@ LZOP = b"\x89LZO\x00\r\n\x1a\n"
 @each_row(
     ("head", "path", "name"),
     [
-        (b"\x1f\x9d\x90", None, "compress (.Z)"),
-        (b"LZIP\x01\x0c", None, "lzip"),
-        (LZOP, None, "lzop"),
+        (b"\x1f\x9d\x90", None, "compress (.Z)"), (b"LZIP\x01\x0c", None, "lzip"), (LZOP, None, "lzop"),
         (b"\x02\x21\x4c\x18" + bytes(20), None, "legacy lz4"),
-        (SKIPPABLE + b"\x02\x21\x4c\x18" + bytes(20), None, "legacy lz4"),
-        (b"\x0b\x02\x80", "a.tar.br", "brotli"),
-        (b"\x0b\x02\x80", "A.TAR.BR", "brotli"),
-        (b"\x0b\x02\x80", "a.br/b.tar", None),
-        (b"\x0b\x02\x80", None, None),
+        (SKIPPABLE + b"\x02\x21\x4c\x18" + bytes(20), None, "legacy lz4"), (b"\x0b\x02\x80", "a.tar.br", "brotli"),
+        (b"\x0b\x02\x80", "A.TAR.BR", "brotli"), (b"\x0b\x02\x80", "a.br/b.tar", None), (b"\x0b\x02\x80", None, None),
         (b"hello", "a.tar.lz", None),  # a codec with magic bytes is recognized by these only
         (b"LZIP is a word", None, None),
         (b"]: a word", "a.tar.lzma", None),
         (bytes(512), None, None),
         (b"", None, None),
     ],
-)
+)  # fmt: skip
 def test_foreign_codecs(head: bytes, path: str | None, name: str | None) -> None:
     """Codecs are recognized by first bytes, after skippable frames too; brotli, without magic bytes, by suffix."""
     assert codec_by_magic(head) is None

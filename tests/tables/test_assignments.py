@@ -12,23 +12,14 @@ from tests._tools import each_row
 @each_row(
     ("text", "expected"),
     [
-        ("", []),
-        ("cls", ["cls<cls"]),
-        (" cls\ttxt:caption ", ["cls<cls", "txt<caption"]),
-        ("txt=caption", ["txt<caption"]),
-        ("seg.png:mask", ["seg.png<mask"]),
-        ('txt:"a: {b}, c" "x y".txt:d', None),
-        ('txt:"a: {b}, c"', ["txt<a: {b}, c"]),
-        ("json:meta", ["json<meta"]),
-        ("json:{a,b}", ["json{a<a,b<b}"]),
-        ("json:{ a , b:c } cls", ["json{a<a,b<c}", "cls<cls"]),
-        ("json.score", ["json{score<json.score}"]),
-        ("meta.json.a.b:c", ["meta.json{a.b<c}"]),
-        ("json.a:{b,c:d}", ["json{a.b<b,a.c<d}"]),
-        ("json.a cls json:{b}", ["json{a<json.a,b<b}", "cls<cls"]),
-        ("META.JSON.a", ["META.JSON{a<META.JSON.a}"]),
+        ("", []), ("cls", ["cls<cls"]), (" cls\ttxt:caption ", ["cls<cls", "txt<caption"]),
+        ("txt=caption", ["txt<caption"]), ("seg.png:mask", ["seg.png<mask"]), ('txt:"a: {b}, c" "x y".txt:d', None),
+        ('txt:"a: {b}, c"', ["txt<a: {b}, c"]), ("json:meta", ["json<meta"]), ("json:{a,b}", ["json{a<a,b<b}"]),
+        ("json:{ a , b:c } cls", ["json{a<a,b<c}", "cls<cls"]), ("json.score", ["json{score<json.score}"]),
+        ("meta.json.a.b:c", ["meta.json{a.b<c}"]), ("json.a:{b,c:d}", ["json{a.b<b,a.c<d}"]),
+        ("json.a cls json:{b}", ["json{a<json.a,b<b}", "cls<cls"]), ("META.JSON.a", ["META.JSON{a<META.JSON.a}"]),
     ],
-)
+)  # fmt: skip
 def test_words(text: str, expected: list[str] | None) -> None:
     """A word names a field and a column, or members of JSON and their columns."""
     if expected is None:

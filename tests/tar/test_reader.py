@@ -500,19 +500,13 @@ def damaged(at: int) -> bytes:
 @each_row(
     ("data", "pos", "found"),
     [
-        (b"", 0, None),
-        (MARKER, 0, None),
-        (b"x" * 5000, 0, None),
-        (b"x" * 512 + member("a"), 0, 512),
-        (b"x" * 512 + member("a"), 512, 512),
-        (b"x" * 512 + member("a"), 1024, None),
-        (b"x" * 511 + member("a"), 0, None),
-        (b"x" * 512 * 1000 + member("a"), 0, 512_000),
-        (b"x" * 512 * 3000 + member("a")[:511], 0, None),
-        (bytes(5120) + member("a"), 0, 5120),
+        (b"", 0, None), (MARKER, 0, None), (b"x" * 5000, 0, None), (b"x" * 512 + member("a"), 0, 512),
+        (b"x" * 512 + member("a"), 512, 512), (b"x" * 512 + member("a"), 1024, None),
+        (b"x" * 511 + member("a"), 0, None), (b"x" * 512 * 1000 + member("a"), 0, 512_000),
+        (b"x" * 512 * 3000 + member("a")[:511], 0, None), (bytes(5120) + member("a"), 0, 5120),
         (b"x" * 512 + with_field(member("v7"), 257, bytes(8)), 0, 512),
     ],
-)
+)  # fmt: skip
 def test_find_header(data: bytes, pos: int, found: int | None, kind: str) -> None:
     """Only whole blocks at multiples of 512 are headers, including V7 headers."""
     assert find_header(SOURCES[kind](data), pos) == found
