@@ -615,9 +615,8 @@ class Recent:
         new = set(numbers)
         if len(new) < len(numbers) or not seen.isdisjoint(new):
             return False
-        if order.maxlen is not None:
-            for _ in range(len(order) + len(numbers) - order.maxlen):
-                seen.discard(order.popleft())
+        if order.maxlen is not None and (forgotten := len(order) + len(numbers) - order.maxlen) > 0:
+            seen.difference_update(islice(order, forgotten))
         seen |= new
         order.extend(numbers)
         return True
