@@ -10,7 +10,7 @@ from typing import Any
 from tarkit.errors import TarkitError, show, spell
 from tarkit.export.columns import MISSING, Column, MediaCell
 from tarkit.pipeline.view_rows import ranges_type
-from tarkit.tables.parquet import PyarrowFile, load_pyarrow
+from tarkit.tables.parquet import PyarrowFile, load_pyarrow, table_writer
 
 GROUP_ROWS, GROUP_BYTES = 8192, 16 << 20  # limits of a row group
 
@@ -32,7 +32,7 @@ def parquet_pieces(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> 
         MixedColumn: a later value does not fit the type of its column.
         MissingLibrary: pyarrow is not installed.
     """
-    pyarrow, parquet = load_pyarrow(spell("format", "parquet"))
+    pyarrow, _ = load_pyarrow(spell("format", "parquet"))
     file = PyarrowFile()
     writer: Any = None
     types: list[str] = []
@@ -53,7 +53,7 @@ def parquet_pieces(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> 
                 mixed.column = column.head
                 raise mixed from None
         table = pyarrow.table(arrays, names=[column.head for column in columns], metadata=_features(columns))
-        writer = writer or _writer(parquet, file, table.schema, columns)
+        writer = writer or _writer(file, table, columns)
         writer.write_table(table)
         done += len(group)
         yield file.take()
@@ -61,14 +61,14 @@ def parquet_pieces(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> 
     yield file.take()
 
 
-def _writer(parquet: Any, file: PyarrowFile, schema: Any, columns: Sequence[Column]) -> Any:
+def _writer(file: PyarrowFile, first: Any, columns: Sequence[Column]) -> Any:
     """Return the writer of a file. Pictures and sounds are compressed already, and seldom there twice."""
     media = {column.head for column in columns if column.feature}
     if not media:
-        return parquet.ParquetWriter(file, schema, compression="zstd")
-    others = [name for name in schema.names if name not in media] + [f"{name}.path" for name in media]
+        return table_writer(file, first)
+    others = [name for name in first.schema.names if name not in media] + [f"{name}.path" for name in media]
     compression = {**dict.fromkeys(others, "zstd"), **{f"{name}.bytes": "none" for name in media}}
-    return parquet.ParquetWriter(file, schema, compression=compression, use_dictionary=others)
+    return table_writer(file, first, compression=compression, use_dictionary=others)
 
 
 def _features(columns: Sequence[Column]) -> dict[str, str] | None:

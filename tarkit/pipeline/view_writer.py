@@ -35,7 +35,7 @@ from tarkit.streams.ranges import JoinedSource
 from tarkit.streams.sink import Sink
 from tarkit.streams.source import FileSource, Source
 from tarkit.streams.tempfile import TemporaryFile
-from tarkit.tables.parquet import PyarrowFile, SourceFile, load_pyarrow
+from tarkit.tables.parquet import PyarrowFile, SourceFile, load_pyarrow, table_writer
 from tarkit.views.batch import RowBatch, renumbered
 from tarkit.views.rows import RowRange, RowValues
 
@@ -97,10 +97,12 @@ class _Part:
     def __init__(self, schema: Any, parquet: Any, tmpdir: str | None) -> None:
         self.schema, self.file, self.size = schema, TemporaryFile(tmpdir), 0
         self._parquet, self._made = parquet, PyarrowFile()
-        self._writer = parquet.ParquetWriter(self._made, schema, compression="zstd")
+        self._writer: Any = None
 
     def write(self, table: Any) -> None:
-        self._writer.write_table(table.select(self.schema.names).cast(self.schema))
+        table = table.select(self.schema.names).cast(self.schema)
+        self._writer = self._writer or table_writer(self._made, table)
+        self._writer.write_table(table)
         self._take()
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ from tarkit.sizes import plural
 from tarkit.stores.schemes import scheme_of
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.tempfile import temporary_directory
-from tarkit.tables.parquet import PyarrowFile, load_pyarrow, plain_values
+from tarkit.tables.parquet import PyarrowFile, load_pyarrow, plain_values, table_writer
 
 ROWS = 1024  # of the result that are held at a time
 WIDEST = 60  # characters of a cell on a terminal
@@ -213,12 +213,12 @@ def _json(value: Any) -> str:
 
 def _parquet(batches: Iterator[Any], output: Output) -> Iterator[bytes]:
     """Yield a Parquet file. Sums are int64; shards are named as the output sees them."""
-    arrow, parquet = load_pyarrow("SQL")
+    arrow, _ = load_pyarrow("SQL")
     file = PyarrowFile()
     first = next(batches)
     schema = _plain_schema(arrow, first.schema)
     is_view = {*REQUIRED} <= {*schema.names}
-    writer = parquet.ParquetWriter(file, schema, compression="zstd")
+    writer: Any = None
     for batch in chain([first], batches):
         table = arrow.table(batch) if not hasattr(batch, "cast") else batch
         try:
@@ -228,6 +228,7 @@ def _parquet(batches: Iterator[Any], output: Output) -> Iterator[bytes]:
             raise TarkitError(f"a sum does not fit into 64 bits: {error}", "cast it: sum(x)::double") from None
         if is_view:
             table = _seen_from(arrow, table, output)
+        writer = writer or table_writer(file, table)
         if table.num_rows:
             writer.write_table(table)
         yield file.take()

@@ -16,6 +16,9 @@ from tarkit.threads import mark_native_threads
 if TYPE_CHECKING:
     from decimal import Decimal
 
+SAMPLED = 4096  # rows by which a column has a dictionary or not, if its type is one of these
+_COUNTED = ("is_integer", "is_floating", "is_string", "is_large_string", "is_binary", "is_large_binary")
+
 
 def load_pyarrow(purpose: str) -> tuple[Any, Any]:
     """Return the libraries pyarrow and pyarrow.parquet, which `purpose` needs. Raises MissingLibrary."""
@@ -86,6 +89,27 @@ class SourceFile(SeekableFile):
 
     def __init__(self, source: Source) -> None:
         super().__init__(source.read, source.size or 0)
+
+
+def table_writer(file: Any, first: Any, **how: Any) -> Any:
+    """Return a writer of compressed tables, of which `first` is one; `how` is for pyarrow.
+
+    A column whose values seldom come again there has no dictionary: to make one takes longer than all the rest.
+    """
+    arrow, parquet = load_pyarrow("Parquet")
+    few = first.slice(0, SAMPLED)
+    single = {
+        name
+        for name, column in zip(few.schema.names, few.columns, strict=True)
+        if any(is_kind(column.type) for is_kind in map(arrow.types.__getattribute__, _COUNTED))
+        and 2 * len(column.unique()) > len(few)
+    }
+    made = io.BytesIO()
+    parquet.write_metadata(first.schema, made)
+    columns = parquet.read_metadata(made).schema
+    paths = [columns.column(number).path for number in range(len(columns))]
+    how = {"compression": "zstd", "use_dictionary": [path for path in paths if path not in single], **how}
+    return parquet.ParquetWriter(file, first.schema, **how)
 
 
 def dataset_of(source: Source, name: str) -> Any:
