@@ -88,7 +88,9 @@ def _version(path: str) -> str:
     return subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
 
 
-def each_row(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def each_row(
+    names: str | tuple[str, ...], rows: Iterable[Any], before: Callable[[], object] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Run a test for each row of a table, as one test with an error for each row that fails.
 
     It is like pytest's `parametrize` for rows that need no fixture but a directory: thousands of separate tests cost
@@ -97,14 +99,15 @@ def each_row(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Cal
     A row that is skipped does not hide others: all run, and if none fails the test is reported as skipped, with the
     reasons and the numbers of skipped rows.
 
-    A test that uses the fixture `here` (conftest), or one that depends on it, runs in a new directory for each row.
+    A test that uses the fixture `here` (conftest), or one that depends on it, runs in a new directory for each row; so
+    does any with `before`, which is called in that directory first.
     """
     table, words = list(rows), names.split(",") if isinstance(names, str) else list(names)
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(test)
         others = [each for name, each in signature.parameters.items() if name not in words]
-        apart = not {"here", "run", "archive"}.isdisjoint(signature.parameters)
+        apart = before is not None or not {"here", "run", "archive"}.isdisjoint(signature.parameters)
         asked = "here" in signature.parameters
 
         @functools.wraps(test)
@@ -118,6 +121,8 @@ def each_row(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Cal
                     if here is not None:
                         own = _directory(here, f"row{number}")
                         given.update({"here": own} if asked else {})
+                        if before is not None:
+                            before()
                     test(**given, **dict(zip(words, cells, strict=True)))
                 except pytest.skip.Exception as skip:
                     skipped[str(skip)] += 1

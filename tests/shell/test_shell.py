@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import random
 import re
@@ -15,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -62,6 +60,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bins: tuple[Path, Path
     return tmp_path
 
 
+each = partial(each_row, before=lambda: Path("a.tar").write_bytes(THREE))
+
+
 def sh(script: str, exit: int = 0, shell: str = "bash -o pipefail -c", stdin: int = DEVNULL) -> tuple[str, str]:
     """Run a script; return stdout and stderr. Its status must be `exit`, and there must be no traceback."""
     done = subprocess.run([*shell.split(), script], stdin=stdin, capture_output=True, timeout=PATIENT, check=False)
@@ -69,26 +70,6 @@ def sh(script: str, exit: int = 0, shell: str = "bash -o pipefail -c", stdin: in
     assert done.returncode == exit, f"status {done.returncode}\n{err}"
     assert_no_traceback(err)
     return out, err
-
-
-def each(names: str | tuple[str, ...], rows: list[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Run a test for each row, as each_row does, in a new directory with an archive."""
-
-    def decorate(test: Callable[..., None]) -> Callable[..., None]:
-        def with_archive(**given: Any) -> None:
-            Path("a.tar").write_bytes(THREE)
-            test(**{name: given[name] for name in wanted})
-
-        signature = inspect.signature(test)
-        wanted = [*signature.parameters]
-        known = [*signature.parameters.values()]
-        if "here" not in wanted:
-            known.append(inspect.Parameter("here", inspect.Parameter.KEYWORD_ONLY))
-        with_archive.__name__, with_archive.__doc__ = test.__name__, test.__doc__
-        with_archive.__signature__ = signature.replace(parameters=known)  # type: ignore[attr-defined]
-        return each_row(names, rows)(with_archive)
-
-    return decorate
 
 
 @pytest.fixture
@@ -161,13 +142,33 @@ def names(path: str) -> list[str]:
 # ---- pipelines
 
 
-def test_pipelines(quick: None) -> None:
-    """Commands work in pipelines with each other and with tar."""
-    script = """
-    printf 'x.txt text:one\\ny.txt text:two\\n' | tarkit create | tarkit cat - a.tar | tarkit split -c 2 -o 's-%d.tar'
-    tarkit cat 's-*.tar' | tar tf - | tr '\\n' ' '
-    """
-    assert sh(script) == ("x.txt y.txt a.txt b.txt c.txt ", "")
+@each(
+    ("script", "out"),
+    [
+        # commands work in pipelines with each other and with tar
+        (
+            """printf 'x.txt text:one\\ny.txt text:two\\n' | tarkit create | tarkit cat - a.tar |
+            tarkit split -c 2 -o 's-%d.tar'; tarkit cat 's-*.tar' | tar tf - | tr '\\n' ' '""",
+            "x.txt y.txt a.txt b.txt c.txt ",
+        ),
+        # stdin in all ways
+        ("cat a.tar | tarkit cat | cmp - a.tar", ""),
+        ("tarkit cat - < a.tar | cmp - a.tar", ""),
+        ("cat a.tar | tarkit cat /dev/stdin | cmp - a.tar", ""),
+        # `<(...)` is an input, `>(...)` an output, several at once; a FIFO is both
+        (
+            "tarkit cat <(cat a.tar) <(tarkit cat a.tar --rekey 'x/{key}') | tar tf - | tr '\\n' ' '",
+            "a.txt b.txt c.txt x/a.txt x/b.txt x/c.txt ",
+        ),
+        ("tarkit cat a.tar -o >(cat > b.tar); until cmp -s a.tar b.tar; do sleep 0.02; done", ""),
+        ("mkfifo in out; cat a.tar > in & cat out > b.tar & tarkit cat in -o out; wait; cmp a.tar b.tar", ""),
+        # a child ends by SIGPIPE, as it would in a shell, instead of printing an error
+        ("tarkit cat 'pipe:(yes; echo $? > s) | head -c 1 > /dev/null; cat a.tar' | cmp - a.tar; cat s", "141\n"),
+    ],
+)
+def test_pipelines(script: str, out: str, quick: None) -> None:
+    """Commands work in pipelines, with files, pipes and FIFOs, as other programs do."""
+    assert sh(script) == (out, "")
 
 
 @each(("shell", "bin"), [("dash -c", 0), ("zsh -f -c", 1)])
@@ -177,26 +178,6 @@ def test_other_shells(shell: str, bin: int, bins: tuple[Path, Path], monkeypatch
     program(shell.split()[0])
     script = "printf 'x.txt text:one\\n' | tarkit create | tarkit cat - a.tar | tar tf - | tr '\\n' ' '"
     assert sh(script, shell=shell) == ("x.txt a.txt b.txt c.txt ", "")
-
-
-def test_stdin_in_all_ways(quick: None) -> None:
-    """stdin is read as `-`, without an argument, as /dev/stdin, from a file and from a pipe."""
-    for words in ("cat a.tar | tarkit cat", "tarkit cat - < a.tar", "cat a.tar | tarkit cat /dev/stdin"):
-        assert sh(f"{words} | cmp - a.tar") == ("", "")
-
-
-def test_process_substitution(quick: None) -> None:
-    """`<(...)` is an input, `>(...)` an output, several at once."""
-    out, _ = sh("tarkit cat <(cat a.tar) <(tarkit cat a.tar --rekey 'x/{key}') | tar tf - | tr '\\n' ' '")
-    assert out == "a.txt b.txt c.txt x/a.txt x/b.txt x/c.txt "
-    sh("tarkit cat a.tar -o >(cat > b.tar); until cmp -s a.tar b.tar; do sleep 0.02; done")
-    assert Path("b.tar").read_bytes() == THREE
-
-
-def test_fifos(quick: None) -> None:
-    """A FIFO is an input and an output."""
-    sh("mkfifo in out; cat a.tar > in & cat out > b.tar & tarkit cat in -o out; wait")
-    assert Path("b.tar").read_bytes() == THREE
 
 
 def test_appending(quick: None) -> None:
@@ -562,12 +543,6 @@ def test_ignored_signals_stay_ignored(signum: int, anew: bool, started: Callable
     split.process.stdin.write(MARKER)
     assert split.end() == (0, "")
     assert names("s-3.tar") == ["6.txt", "7.txt"]
-
-
-def test_children_have_default_signals(quick: None) -> None:
-    """A child ends by SIGPIPE, as it would in a shell, instead of printing an error."""
-    out, _ = sh("tarkit cat 'pipe:(yes; echo $? > status) | head -c 1 > /dev/null; cat a.tar' | cksum; cat status")
-    assert out.splitlines()[-1] == "141"
 
 
 def test_a_loop_stops() -> None:
