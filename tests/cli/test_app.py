@@ -262,18 +262,12 @@ def test_version(call: Call) -> None:
     assert call("--version") == (0, f"tarkit {__version__}\n", "")
 
 
-def test_module() -> None:
-    """`python -m tarkit` is the same program."""
-    done = subprocess.run([*TARKIT, "--version"], capture_output=True, check=True)
-    assert done.stdout.decode() == f"tarkit {__version__}\n"
-
-
 COMPILED = find_spec("tarkit.tar._fast") is not None
 
 
 @each_row(("pure", "says"), [("1", "turned off"), ("", "used" if COMPILED else "not compiled")])
 def test_version_with_details(pure: str, says: str) -> None:
-    """`--version -v` says whether the accelerator is used."""
+    """`--version -v` says whether the accelerator is used; `python -m tarkit` is the same program."""
     env = {**os.environ, "TARKIT_PURE": pure}
     done = subprocess.run([*TARKIT, "--version", "-v"], capture_output=True, check=True, text=True, env=env)
     first, python, accelerator = done.stdout.splitlines()

@@ -75,21 +75,6 @@ def test_exact_order(weights: str, options: str, expected: str, run: Run, archiv
         assert run("mix", *words, *options.split()).stdout == tar(rows(expected))
 
 
-@each_row("until,seed", [("first", 1), ("first", 1 << 40), ("all", 1), ("all", 2)])
-def test_the_model(until: str, seed: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """Three sources, one of several shards, are drawn as by the model; -p changes nothing."""
-    names = {letter: [f"{letter}{n:02}" for n in range(count)] for letter, count in (("x", 8), ("y", 16), ("z", 12))}
-    expected = drawn(seed, (1.45, names["x"]), (3, names["y"]), (0.7, names["z"]), until=until)
-    for feed in feeds if seed == 1 else feeds[:1]:
-        words = [
-            weighed(feed(archive({f"{name}.t": name.encode() for name in names[letter]}, f"{letter}.tar")), weight)
-            for letter, weight in (("x", "@1.45"), ("y", "@3"), ("z", "@.7"))
-        ]
-        for more in ([], ["-p", "3"]):
-            ran = run("mix", *words, "--until", until, "--seed", str(seed), *more)
-            assert ran.stdout == tar([(f"{name}.t", name.encode()) for name in expected.split()])
-
-
 def test_shares(run: Run, archive: Archive) -> None:
     """The summary has a table of shares, the report all of it; shares are near the requested ones."""
     archive({f"a{n}.x": b"" for n in range(40)}, "a.tar")

@@ -198,6 +198,14 @@ EXAMPLES: list[Any] = [
     # a suffix is added to names that have none
     ("2.8", F1, ["-o", "s-%d.tar"], "shards", ["s-0.tar"]),
     ("TPL-8", F1, ["-o", "s-%d.zip"], "shards", ["s-0.zip"]),
+    (
+        "TPL-e",
+        ["1.x", "2.x", "3.x"],
+        ["-c", "1", "-o", "p-{0010..0013..2}-gap-{1..2}-s"],
+        "shards",
+        [f"p-{name}-s.tar" for name in ("0010-gap-1", "0010-gap-2", "0012-gap-1")],
+    ),
+    ("TPL-i", ["1.x", "2.x"], ["-c", "1", "-o", "plain"], "shards", ["plain-000000.tar", "plain-000001.tar"]),
     # fields are named with or without dots, in any case; a second file of a field is neither an extra nor missing
     fields("keep", ".jpg,.json", EXTENSIONS),
     fields("ignore", "jpg, json", EXTENSIONS),
@@ -270,28 +278,23 @@ def test_an_empty_source(run: Run) -> None:
     assert (ran.stdout, ran.lines) == (b"", ["tarkit: no sample, so no shard"])
 
 
-# ---- 2.7 templates
+# ---- 2.7 templates; tests/shards/test_template.py has others
 
 
 @each_row(
-    ("id", "template", "names"),
+    ("files", "words", "text"),
     [
-        ("TPL-e", "p-{0010..0013..2}-gap-{1..2}-s", "p-0010-gap-1-s p-0010-gap-2-s p-0012-gap-1-s"),
-        ("TPL-i", "plain", "plain-000000 plain-000001 plain-000002"),
+        (F1, "--key base -c 1 -o pre-{0000..50..8}-suf", "the template has 7 names"),  # TPL-7, TPL-d
+        ({"a1.x": KIB, "a2.x": KIB}, '-s 1KiB --size-rule content --map {"a-{0..0}.tar":["a"]}', "has 1 name"),  # EKM-5
     ],
 )
-def test_template(id: str, template: str, names: str, run: Run, here: Path) -> None:
-    """Ex-TPL: the first names, with a suffix added if there is none; tests/shards/test_template.py has the others."""
-    root = grow(here / "tree", [f"{n}.txt" for n in range(len(names.split()))])
-    shards = layout(run, root, "-c", "1", "-o", template)
-    assert [shard.name for shard in shards] == [f"{name}.tar" for name in names.split()]
-
-
-def test_template_too_few(run: Run, f1: Path) -> None:
-    """TPL-7, TPL-d: seven names for fourteen samples fail before anything is written."""
-    ran = run("shard", f1, "--key", "base", "-c", "1", "-o", "pre-{0000..50..8}-suf", exit=1)
-    assert "too few names: the template has 7 names" in ran.lines[0]
-    assert [*Path.cwd().iterdir()] == []
+def test_too_few_names(files: Mapping[str, int], words: str, text: str, run: Run, here: Path, f1: Path) -> None:
+    """Ex-TPL-7, d, EKM-5: a template with too few names fails before anything is written."""
+    root = f1 if files is F1 else grow(here / "tree", files)
+    [line, *_] = run("shard", root, *words.split(), exit=1).lines
+    assert "too few names: " in line
+    assert text in line
+    assert [path.name for path in here.iterdir() if path != root] == []
 
 
 # ---- 2.9 required fields
@@ -340,13 +343,6 @@ def test_ekm_1_and_2(id: str, size: str, expected: list[tuple[str, str]], run: R
     assert any("samples in no category, left out: 1, 'train/n09999999/z' first" in line for line in ran.lines)
     shards = layout(run, root, "--map", "map.json", "--unmatched", "rest-%d", "-s", size, *ISHARD[:3])
     assert (shards[-1].name, shards[-1].entries) == ("rest-0.tar", ["train/n09999999/z.JPEG"])
-
-
-def test_ekm_5(run: Run, here: Path) -> None:
-    """Ex-EKM-5: a category with too few names."""
-    root = grow(here / "tree", {"a1.x": KIB, "a2.x": KIB})
-    ran = run("shard", root, "--map", '{"a-{0..0}.tar": ["a"]}', "-s", "1KiB", "--size-rule", "content", exit=1)
-    assert "too few names: the template has 1 name" in ran.lines[0]
 
 
 # ---- 2.11 order

@@ -186,16 +186,17 @@ def test_few_bytes_are_read() -> None:
 @pytest.mark.forks
 def test_shards(run: Run, archive: Archive) -> None:
     """Counts of each input and of all are the same for any -p, in the order of the inputs."""
-    names = [archive({f"{s}{n}.cls": b"x" * (s + 1) for n in range(s + 1)}, f"{s}.tar") for s in range(3)]
+    names = [archive({f"{s}{n}.cls": b"x" * (s + 1) for n in range(s + 1)}, f"{s}.tar") for s in range(4)]
     found = told(run, *names)
-    assert [(each["name"], each["samples"]) for each in found["shards"]] == [(f"{s}.tar", s + 1) for s in range(3)]
-    assert (found["samples"], found["fields"]["cls"]["bytes"]) == (6, 1 + 4 + 9)
+    assert [(each["name"], each["samples"]) for each in found["shards"]] == [(f"{s}.tar", s + 1) for s in range(4)]
+    assert (found["samples"], found["fields"]["cls"]["bytes"]) == (10, 1 + 4 + 9 + 16)
     text = run("stats", *names).stdout.decode()
-    assert re.search(r"^  samples +1 +2 +3  0.tar +2.tar$", text, re.M)
+    assert re.search(r"^  samples +1 +2\.5 +4  0.tar +3.tar$", text, re.M), "the mean of the two in the middle"
+    assert re.search(r"^  samples +1 +2 +3  0.tar +2.tar$", run("stats", *names[:3]).stdout.decode(), re.M)
     assert told(run, *names, "-p", "9") == found
     assert run("stats", *names, "-p", "2", "--report", "r.json").stdout.decode() == text
     report = json.loads(Path("r.json").read_text())
-    assert (report["samples"], report["shards"], report["bytes"]) == (6, 3, 3 * 10240)
+    assert (report["samples"], report["shards"], report["bytes"]) == (10, 4, 4 * 10240)
 
 
 @pytest.mark.forks
@@ -345,12 +346,6 @@ def test_shares_are_those_of_webdataset() -> None:
 # ---- sizes
 
 
-def test_median_of_shards(run: Run, archive: Archive) -> None:
-    """The median of an even number of shards is the mean of the two in the middle."""
-    names = [archive({f"{i}.x": b"" for i in range(count)}, f"s{count}.tar") for count in (1, 4)]
-    assert re.search(r"^  samples +1 +2\.5 +4 ", run("stats", *names).stdout.decode(), re.M)
-
-
 @settings(max_examples=25)
 @given(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=100), st.integers(1, 50), st.integers(1, 9))
 def test_sizes(values: list[int], distinct: int, pieces: int) -> None:
@@ -455,8 +450,10 @@ class Page(HTMLParser):
 
 
 def test_html(run: Run, archive: Archive) -> None:
-    """There is one page without scripts and external addresses; names are text."""
+    """There is one page without scripts and external addresses; names are text, in JSON with all their bytes."""
     name = archive(HOSTILE, "<b>&.tar")
+    assert b"\x1b" not in run("stats", name).stdout
+    assert set(told(run, name)["fields"]) == {'"><img src=x onerror=alert(1)>', "\x1b[31m", "\udce9"}
     assert run("stats", name, "--html", "page.html").stdout == b""
     text = Path("page.html").read_text()
     page = Page(text)
@@ -471,7 +468,10 @@ def test_html(run: Run, archive: Archive) -> None:
 
 
 def test_html_has_the_report(run: Run, archive: Archive) -> None:
-    """Each section has its rows, including classes."""
+    """Each section has its rows, including classes. The page gets its name at the end."""
+    run("stats", archive(tar(ROWS)[:3000]), "--html", "page.html", exit=1)
+    assert not Path("page.html").exists()
+    assert run("stats", archive(ROWS), "--html", "-").stdout.startswith(b"<!doctype html>")
     run("stats", archive(ROWS), "--by", "cls", "--html", "page.html")
     text = Path("page.html").read_text()
     titles = ["Summary", "Fields", "Classes by cls", "Sets of fields", "Sizes of jpg", "Sizes of cls"]
@@ -479,21 +479,6 @@ def test_html_has_the_report(run: Run, archive: Archive) -> None:
     assert re.findall("<dt>samples</dt><dd>(.*?)</dd>", text) == ["3"]
     assert text.count("<td>cls jpg</td>") == text.count("<td>12</td>".replace("<td>", '<td class="n">')) == 1
     assert '<rect width="100.0%"' in text
-
-
-def test_html_is_complete_or_absent(run: Run, archive: Archive) -> None:
-    """The page gets its name at the end."""
-    name = archive(tar(ROWS)[:3000])
-    run("stats", name, "--html", "page.html", exit=1)
-    assert not Path("page.html").exists()
-    assert run("stats", archive(ROWS), "--html", "-").stdout.startswith(b"<!doctype html>")
-
-
-def test_names_in_text_are_escaped(run: Run, archive: Archive) -> None:
-    """Names are escaped on a terminal; JSON has the bytes."""
-    name = archive(HOSTILE)
-    assert b"\x1b" not in run("stats", name).stdout
-    assert set(told(run, name)["fields"]) == {'"><img src=x onerror=alert(1)>', "\x1b[31m", "\udce9"}
 
 
 def test_a_terminal(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ split in.tar -c 1 -o x-{9..1}.tar -> 'x-{9..1}.tar': the range {9..1} has no num
 split in.tar -c 1 -o pipe:cat -> 'pipe:cat': a command for shards needs a number: %06d
 split in.tar -c 1 -o nix://bucket/x-%d.tar -> nix://bucket/x-%d.tar: unknown scheme nix://...
 split in.tar -c 1 -o none/x-%d.tar => none/x-0.tar: No such file or directory
+split in.tar -n 2 -o none/x-%d.tar => none/x-0.tar: ... | there is no directory none: make it with mkdir -p
 split in.tar -c 1 -o x-{0..3}.tar --start 4 => 'x-{0..3}.tar': too few names: the template has 4 names, shard 5 has none
 split in.tar -n 5 -o x-{0..3}.tar => 'x-{0..3}.tar': too few names: the template has 4 names, shard 5 has none
 split in.tar -c 1 -o pipe:cat>%d --manifest m -> --manifest needs shards that are files or objects

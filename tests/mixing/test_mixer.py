@@ -345,16 +345,6 @@ def shards(archive: Archive) -> str:
     return "{a,b,c,d}.tar"
 
 
-def test_laps(shards: str) -> None:
-    """Each call yields all samples from the start; repeated keys end with ~2, ~3."""
-    laps = samples(SourceSpec("s", [shards]), again=True)
-    assert lap(laps) == "a0 a1 b0 b1 c0 c1 d0 d1"
-    assert not laps.reader.repeated
-    assert lap(laps) == "a0~2 a1~2 b0~2 b1~2 c0~2 c1~2 d0~2 d1~2"
-    assert lap(laps) == "a0~3 a1~3 b0~3 b1~3 c0~3 c1~3 d0~3 d1~3"
-    assert laps.reader.repeated
-
-
 def test_nstreams_and_nrepeats(shards: str) -> None:
     """nstreams shards are read in turn; nrepeats repeats within a lap."""
     assert lap(samples(SourceSpec("s", [shards], nstreams=3))) == "a0 b0 c0 a1 b1 c1 d0 d1"
