@@ -562,10 +562,8 @@ def test_hint_for_equal_keys(command: str, run: Run, archive: Archive) -> None:
     words = [*command.split(), archive({"a.x": b"1"}), "in.tar", "-o", "out.tar"]
     if command != "cat":
         words = [*command.split(), "in.tar@1", "in.tar@1", "--until", "all", "-o", "out.tar"]
-    assert (
-        run(*words, exit=1).lines[-1]
-        == "hint: make the keys differ: --rekey '{stem}/{key}', or '{index:09d}-{key}' if a sample comes twice"
-    )
+    differ = "hint: make the keys differ: --rekey '{stem}/{key}', or '{index:09d}-{key}' if a sample comes twice"
+    assert run(*words, exit=1).lines[-1] == differ
     [_, hint] = run(*words, "--rekey", "{stem}/{key}", exit=1).lines[-2:]
     assert hint.startswith("hint: this --rekey gives two samples one key: ")
     run(*words, "--rekey", hint.partition("--rekey '")[2].partition("'")[0])

@@ -209,11 +209,8 @@ def test_problems(name: str, run: Run, archive: Archive, feed: Feed) -> None:
 
     if feed.kind != "file":
         assert run("cat", *words, "--allow", "all").stdout == tar(case.allow)
-        assert (
-            run("cat", *words, "--skip", "all").stdout
-            == run("cat", *words, "--maxerr", str(times)).stdout
-            == ran.stdout
-        )
+        for policy in (["--skip", "all"], ["--maxerr", str(times)]):
+            assert run("cat", *words, *policy).stdout == ran.stdout
         if times > 1:
             run("cat", *words, "--maxerr", str(times - 1), "-o", "none.tar", exit=1)
             assert not Path("none.tar").exists()

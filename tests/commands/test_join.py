@@ -295,18 +295,8 @@ def test_columns_are_values(run: Run, archive: Archive) -> None:
     """Columns are values before fields: in --where, in tables, and in Python as keys of a sort. They end with `set`."""
     archive(SAMPLES, "a.tar")
     Path("t.csv").write_text('__key__,cls,score,json\nd/a,5,0.5,"{""n"": 4}"\nd/b,,2,\nd/c,3,10,"{""n"": 2}"\n')
-    run(
-        "cat",
-        "a.tar",
-        "--join",
-        "t.csv",
-        "--where",
-        "(has(cls) and cls == 5) or score > 3",
-        "--set",
-        "",
-        "-o",
-        "out.tar",
-    )
+    where = "(has(cls) and cls == 5) or score > 3"
+    run("cat", "a.tar", "--join", "t.csv", "--where", where, "--set", "", "-o", "out.tar")
     assert entries("out.tar") == [*SAMPLES[:2], SAMPLES[4]]
     ran = run("tsv", "a.tar", "--join", "t.csv", "-f", "score json.n", "--format", "jsonl")
     assert [json.loads(line)["json.n"] for line in ran.stdout.splitlines()] == [4, 1, 2]
@@ -434,10 +424,8 @@ def test_proc_and_shard(run: Run, archive: Archive, here: Path) -> None:
         path.write_bytes(data)
     run("shard", "tree", *words, "-c", "9", "-o", "s-%d.tar")
     assert entries("s-0.tar") == [*sorted(SAMPLES[:2]), ("d/a.y.cls", b"5"), ("d/a.json", b'{"n": 1}')]
-    assert (
-        "would both be named 'd/a.cls'"
-        in run("shard", "tree", *words[:2], "--set", "cls:n", "-c", "9", "-o", "t-%d.tar", exit=1).stderr
-    )
+    ran = run("shard", "tree", *words[:2], "--set", "cls:n", "-c", "9", "-o", "t-%d.tar", exit=1)
+    assert "would both be named 'd/a.cls'" in ran.stderr
 
 
 def test_views(run: Run, archive: Archive) -> None:
@@ -463,18 +451,14 @@ def test_views(run: Run, archive: Archive) -> None:
     assert entries("out.tar") == [*SAMPLES[:2], ("d/a.json", b'{"score": 0.25}'), ("d/a.emb.npy", b"1")]
     run("cat", "e.view.parquet", "--set", "txt:score", "-o", "out.tar")
     assert fields()["d/a.txt"] == b"0.25"
-    assert (
-        "has no field 'jpeg'"
-        in run("cat", "a.tar", "--join", "e.view.parquet", "--set", "jpeg", "-o", "o.tar", exit=1).stderr
-    )
-    assert (
-        "and an archive of the table" in run("cat", "a.tar", "--join", "e.view.parquet", "-o", "e.tar", exit=2).stderr
-    )
+    words = ["cat", "a.tar", "--join", "e.view.parquet"]
+    assert "has no field 'jpeg'" in run(*words, "--set", "jpeg", "-o", "o.tar", exit=1).stderr
+    assert "and an archive of the table" in run(*words, "-o", "e.tar", exit=2).stderr
     os.rename("e.tar", "gone.tar")  # columns alone need no archive
-    run("cat", "a.tar", "--join", "e.view.parquet", "--set", "txt:score", "-o", "out.tar")
-    assert "named by e.view.parquet" in run("cat", "a.tar", "--join", "e.view.parquet", "-o", "o.tar", exit=1).stderr
+    run(*words, "--set", "txt:score", "-o", "out.tar")
+    assert "named by e.view.parquet" in run(*words, "-o", "o.tar", exit=1).stderr
     Path("e.tar").write_bytes(bytes(10240))
-    assert "[changed-source]" in run("cat", "a.tar", "--join", "e.view.parquet", "-o", "o.tar", exit=1).stderr
+    assert "[changed-source]" in run(*words, "-o", "o.tar", exit=1).stderr
 
 
 def test_keys_of_other_types(run: Run, archive: Archive) -> None:

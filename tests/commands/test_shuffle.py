@@ -117,11 +117,10 @@ def test_repeated_keys(run: Run, archive: Archive, feed: Feed) -> None:
     two = feed(archive({"07.y": b"2", **dict.fromkeys([f"z{row}" for row in rows], b"3")}, "2.tar"))
     for command in ("shuffle", "shuffle --buffer 30", "sort -s __random__"):
         words = [*command.split(), one, two, "--seed", "1", "-q"]
-        ran = run(*words, "-o", "out.tar", exit=1)
-        assert ran.lines[0].endswith("the key '07' is already in the output [repeated-key]"), command
+        [line, hint] = run(*words, "-o", "out.tar", exit=1).lines
+        assert line.endswith("the key '07' is already in the output [repeated-key]"), command
         assert (
-            ran.lines[1]
-            == "hint: make the keys differ: --rekey '{stem}/{key}', or '{index:09d}-{key}' if a sample comes twice"
+            hint == "hint: make the keys differ: --rekey '{stem}/{key}', or '{index:09d}-{key}' if a sample comes twice"
         )
         assert not Path("out.tar").exists()
         out = entries(run(*words, "--allow", "repeated-key").stdout)

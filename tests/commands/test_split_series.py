@@ -453,12 +453,9 @@ def test_samples_of_one_key_that_meet(run: Run, archive: Archive, feed: Feed) ->
     """Samples of two inputs with one key are an error if those between them go to another series."""
     words = [feed(archive({"a.x": b"1", "b.x": b"2"}, "1.tar")), feed(archive({"a.x": b"3", "c.x": b""}, "2.tar"))]
     cut = ("--map", '{"a-%d":["a","c"],"b-%d":["b"]}', "-c", "9", "--report", "r.json")
-    ran = run("split", *words, *cut, exit=1)
-    assert ran.lines[-2].endswith("the sample before it in the output has the same key 'a' [joined-sample]")
-    assert (
-        ran.lines[-1]
-        == "hint: make the keys differ: --rekey '{stem}/{key}', or '{index:09d}-{key}' if a sample comes twice"
-    )
+    [line, hint] = run("split", *words, *cut, exit=1).lines[-2:]
+    assert line.endswith("the sample before it in the output has the same key 'a' [joined-sample]")
+    assert hint == "hint: make the keys differ: --rekey '{stem}/{key}', or '{index:09d}-{key}' if a sample comes twice"
     assert shards() == {}
     ran = run("split", *words, *cut, "--allow", "joined-sample", exit=1)
     assert "the same key 'a', and a shard may end between the two" in ran.lines[-2]

@@ -199,10 +199,8 @@ def test_no_number_is_rounded(numbers: list[Any], expected: Any, run: Run, archi
     name = archive({f"{at}.json": json.dumps({"n": number}).encode() for at, number in enumerate(numbers)})
     ran = run("tsv", name, "-f", "json.n", "-o", "t.parquet", exit=None)
     if isinstance(expected, str):
-        assert (
-            ran.lines[0]
-            == f"tarkit: column 'json.n': a value in rows 3 to 3 is not {expected}, the type of the first rows"
-        )
+        what = f"a value in rows 3 to 3 is not {expected}, the type of the first rows"
+        assert ran.lines[0] == f"tarkit: column 'json.n': {what}"
     else:
         assert pyarrow.read_table("t.parquet").column("json.n").to_pylist() == expected
 
@@ -256,9 +254,8 @@ def test_missing(run: Run, archive: Archive) -> None:
     """A missing field is an error, a warning, a dropped row, or a marked cell that differs from an empty one."""
     name = archive(ROWS)
     ran = run("tsv", name, "-f", "txt", "-o", "t.tsv", exit=1)
-    assert (
-        ran.lines[0] == f"tarkit: {name}: at 0: 'd/a' has no field 'txt', it has 'cls', 'json', 'jpg' [missing-field]"
-    )
+    what = "'d/a' has no field 'txt', it has 'cls', 'json', 'jpg' [missing-field]"
+    assert ran.lines[0] == f"tarkit: {name}: at 0: {what}"
     assert not Path("t.tsv").exists()
     for words in (["--on-missing-field", "keep"], ["--on-missing-field", "warn"], ["--allow", "missing-field"]):
         ran = run("tsv", name, "-f", "txt", *words)

@@ -482,10 +482,8 @@ def test_classes_and_pictures_in_a_browser(chromium: _browser.Browser, tmp_path:
     assert chromium.run("[classes.selectedOptions[0].textContent, found.textContent]") == ["dog (3)", "3 of 6 samples"]
     chromium.run("search.value = 'DOG caption'; search.dispatchEvent(new Event('input'))")
     assert chromium.run(visible) == ["k1", "k3", "k5"]
-    assert (
-        chromium.run("getComputedStyle(document.querySelector('article:not([hidden]) .open img')).imageRendering")
-        == "auto"
-    )
+    style = "getComputedStyle(document.querySelector('article:not([hidden]) .open img'))"
+    assert chromium.run(f"{style}.imageRendering") == "auto"
 
     def shown() -> Any:
         return chromium.run("viewer.open && [large.alt, viewer.querySelector('.caption').textContent,"

@@ -77,9 +77,8 @@ def test_invalid_json() -> None:
     deep = Item(b"a", b"json", 1, "json", {}, "[" * 100_000)
     cut = Item(b"a", b"json", 1, "json", {}, '{"label": "x"', True)
     assert [class_values("json", each) for each in (deep, cut)] == [[], []]
-    assert (
-        labels_of(SampleItems(b"k", "x", 0, [deep, cut])) == captions_of(SampleItems(b"k", "x", 0, [deep, cut])) == []
-    )
+    sample = SampleItems(b"k", "x", 0, [deep, cut])
+    assert labels_of(sample) == captions_of(sample) == []
 
 
 def test_classes() -> None:

@@ -141,10 +141,8 @@ def test_panel() -> None:
     seen = SampleItems(SEEN.key, "x.tar", 512, [*SEEN.items[:4], SEEN.items[7]])
     assert terminal.panel(seen, 60, None).splitlines() == PANEL.splitlines()
     assert terminal.panel(SampleItems(None, "x.tar", 0, [SEEN.items[1]]), 40, None).splitlines() == NARROW.splitlines()
-    assert (
-        terminal.panel(SampleItems(b"k" * 40, "b" * 40 + "/aaaaaaaaaaaa", 77, []), 40, None).splitlines()
-        == LONG.splitlines()
-    )
+    long = SampleItems(b"k" * 40, "b" * 40 + "/aaaaaaaaaaaa", 77, [])
+    assert terminal.panel(long, 40, None).splitlines() == LONG.splitlines()
     for width in (40, 41, 72, 200):
         assert {len(line) for line in terminal.panel(SEEN, width, None).splitlines()} == {width}
     assert terminal.panel(SampleItems(b"a", "x", 0, []), 40, None).count("\n") == 3
