@@ -66,18 +66,11 @@ def test_urls_in_any_text() -> None:
                 assert MARK not in str(TarkitError(text, text).hint)
 
 
-@each_row(
-    "text",
-    [
-        "http://localhost:8080/a@b/c.tar",
-        "https://h.org:80/a@b?x=y",
-        "hf://datasets/o/n@main/x.tar",
-        "s3://bucket/key=5/a.tar at 5: 'a/17.jpg'",
-        "--where 'json.token == 5' and key=a; token=b",
-        "s3://b/{000..009}.tar::s3://c/d@e.tar",
-        "FROM=TO http://[::1]:80/x@y",
-    ],
-)
+@each_row("text", [
+    "http://localhost:8080/a@b/c.tar", "https://h.org:80/a@b?x=y", "hf://datasets/o/n@main/x.tar",
+    "s3://bucket/key=5/a.tar at 5: 'a/17.jpg'", "--where 'json.token == 5' and key=a; token=b",
+    "s3://b/{000..009}.tar::s3://c/d@e.tar", "FROM=TO http://[::1]:80/x@y",
+])  # fmt: skip
 def test_what_is_no_secret_is_shown(text: str) -> None:
     assert hide_secrets(text) == text
 

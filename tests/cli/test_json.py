@@ -129,26 +129,12 @@ def test_one_object(run: Run, archive: Archive) -> None:
 
 
 @pytest.mark.forks
-@each_row(
-    "words",
-    [
-        "cat x.tar -o o.tar",
-        "cat x.tar -o o{stem}.tar",
-        "split x.tar -c 1 -o s-%d.tar",
-        "sort x.tar -o o.tar",
-        "shuffle x.tar -c 1 -o s-%d.tar",
-        "mix x.tar -o o.tar -q",
-        "proc x.tar -c true -o o.tar",
-        "extract x.tar -C d",
-        "index x.tar --format tsv",
-        "shard fixed -o s-%d.tar",
-        "tsv x.tar -f cls -o t.tsv",
-        "stats x.tar --html p.html",
-        "show x.tar --html p.html",
-        "get a/1 x.tar -o o.tar",
-        "each a -- echo out",
-    ],
-)
+@each_row("words", [
+    "cat x.tar -o o.tar", "cat x.tar -o o{stem}.tar", "split x.tar -c 1 -o s-%d.tar", "sort x.tar -o o.tar",
+    "shuffle x.tar -c 1 -o s-%d.tar", "mix x.tar -o o.tar -q", "proc x.tar -c true -o o.tar", "extract x.tar -C d",
+    "index x.tar --format tsv", "shard fixed -o s-%d.tar", "tsv x.tar -f cls -o t.tsv", "stats x.tar --html p.html",
+    "show x.tar --html p.html", "get a/1 x.tar -o o.tar", "each a -- echo out",
+])  # fmt: skip
 def test_report_on_stdout(words: str, run: Run, archive: Archive) -> None:
     """--report - prints the report, as it is in a file, and nothing else is on stdout."""
     prepare(archive)
@@ -160,30 +146,15 @@ def test_report_on_stdout(words: str, run: Run, archive: Archive) -> None:
     assert keys.all >= {"command", "samples", "bytes", "shards", "seconds"}
 
 
-@each_row(
-    ("words", "what"),
-    [
-        ("cat x.tar", "output"),
-        ("cat x.tar -o -", "output"),
-        ("sort x.tar", "output"),
-        ("shuffle x.tar --seed 1", "output"),
-        ("mix x.tar", "output"),
-        ("proc x.tar -c true", "output"),
-        ("create recipe", "output"),
-        ("tsv x.tar", "output"),
-        ("stats x.tar", "output"),
-        ("show x.tar --html -", "output"),
-        ("show x.tar", "output"),
-        ("get a/1.txt x.tar", "output"),
-        ("check x.tar", "list of findings"),
-        ("shard fixed --dry-run", "plan"),
-        ("each a --dry-run -- true", "list of jobs"),
-        ("each a --json -- true", "JSON"),
-        ("index x.tar --format tsv --json", "JSON"),
-        ("index x.tar --format tsv -o -", "index"),
-        ("index x.tar --verify", "list of faults"),
-    ],
-)
+@each_row(("words", "what"), [
+    ("cat x.tar", "output"), ("cat x.tar -o -", "output"), ("sort x.tar", "output"),
+    ("shuffle x.tar --seed 1", "output"), ("mix x.tar", "output"), ("proc x.tar -c true", "output"),
+    ("create recipe", "output"), ("tsv x.tar", "output"), ("stats x.tar", "output"), ("show x.tar --html -", "output"),
+    ("show x.tar", "output"), ("get a/1.txt x.tar", "output"), ("check x.tar", "list of findings"),
+    ("shard fixed --dry-run", "plan"), ("each a --dry-run -- true", "list of jobs"), ("each a --json -- true", "JSON"),
+    ("index x.tar --format tsv --json", "JSON"), ("index x.tar --format tsv -o -", "index"),
+    ("index x.tar --verify", "list of faults"),
+])  # fmt: skip
 def test_one_thing_on_stdout(words: str, what: str, run: Run, archive: Archive) -> None:
     """A report and something else on stdout is a usage error; nothing is written."""
     prepare(archive)

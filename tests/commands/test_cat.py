@@ -70,15 +70,9 @@ def test_selected_samples(run: Run, archive: Archive, feed: Feed) -> None:
 # ---- entries without key
 
 STRAYS: list[tuple[str, Content]] = [
-    ("d", None),
-    ("d/a.jpg", b"1"),
-    ("d/README", b"2"),
-    ("d/a.json", b"3"),
-    ("d/.hidden", b"4"),
-    ("d/b.jpg", b"5"),
-    ("d/c.jpg", b"6"),
-    ("LAST", b"7"),
-]
+    ("d", None), ("d/a.jpg", b"1"), ("d/README", b"2"), ("d/a.json", b"3"), ("d/.hidden", b"4"), ("d/b.jpg", b"5"),
+    ("d/c.jpg", b"6"), ("LAST", b"7"),
+]  # fmt: skip
 
 
 @each_row(

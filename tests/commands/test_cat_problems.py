@@ -39,12 +39,8 @@ X = tar(ABC)
 TWICE: list[tuple[str, Content]] = [("a.jpg", b"1"), ("a.json", b"2"), ("a.jpg", b"3"), ("b.jpg", b"4")]
 BACK: list[tuple[str, Content]] = [("a.jpg", b"1"), ("b.jpg", b"2"), ("a.json", b"3"), ("c.jpg", b"4")]
 LINKS: list[tuple[str, Content]] = [
-    ("a.jpg", b"1"),
-    ("a.png", Link("a.jpg")),
-    ("b.jpg", Link("a.jpg")),
-    ("c.jpg", b"2"),
-    ("c.x", Link("a.jpg", b"2")),
-]
+    ("a.jpg", b"1"), ("a.png", Link("a.jpg")), ("b.jpg", Link("a.jpg")), ("c.jpg", b"2"), ("c.x", Link("a.jpg", b"2")),
+]  # fmt: skip
 TRIPLE: list[tuple[str, Content]] = [(f"{key}.{number}", b"x") for key in "abc" for number in (1, 2, 3)]
 UNSAFE: list[tuple[str, Content]] = [
     ("/a.jpg", b"1"),
@@ -373,23 +369,19 @@ def test_problems_in_pairs(
         assert run("cat", word, *options.split()).stdout == tar(expected)
 
 
-@each_row(
-    ("rows", "damage", "options", "expected"),
-    [
-        ("a.x README | b.0 b.1 b.2 c.x", None, "--allow trailing-data", "a.x README b.0 b.1 b.2 c.x"),
-        ("a.x b.0 b.1 README | LICENSE", None, "--allow trailing-data", "a.x b.0 b.1 README LICENSE"),
-        ("a.x b.0 README b.1 c.x", None, "--drop 2", "a.x b.0 README b.1 c.x"),
-        ("a.x b.x b.0 b.1 c.x", 1, "--maxerr 1", "c.x"),
-        ("a.x b.x b.0 b.1 c.x", 1, "--skip bad-header", "c.x"),
-        ("a.x b.x b.0 b.1 c.x", 1, "--allow bad-header", "a.x b.0 b.1 c.x"),
-        ("a.x b.0 b.1 b.2 c.x", 2, "--allow bad-header", "a.x b.0 b.2 c.x"),
-        ("a.x b.0 b.1 b.2 c.x", 2, "--skip bad-header", "a.x c.x"),
-        ("a.x b.0 b.1 b.2 c.x", 2, "--allow bad-header -s 10 --seed 1", "a.x c.x b.0 b.2"),
-        ("a.x b.0 b.1 b.2 c.x", 2, "--allow bad-header -s 10 --seed 1 -f 2 -f x --on-missing-field keep",
-            "a.x c.x b.2"),
-        ("a.x b.0 b.1 b.2 c.x", 2, "--allow bad-header,joined-sample -R {key}", "a.x b.0 b.2 c.x"),
-    ],
-)  # fmt: skip
+@each_row(("rows", "damage", "options", "expected"), [
+    ("a.x README | b.0 b.1 b.2 c.x", None, "--allow trailing-data", "a.x README b.0 b.1 b.2 c.x"),
+    ("a.x b.0 b.1 README | LICENSE", None, "--allow trailing-data", "a.x b.0 b.1 README LICENSE"),
+    ("a.x b.0 README b.1 c.x", None, "--drop 2", "a.x b.0 README b.1 c.x"),
+    ("a.x b.x b.0 b.1 c.x", 1, "--maxerr 1", "c.x"),
+    ("a.x b.x b.0 b.1 c.x", 1, "--skip bad-header", "c.x"),
+    ("a.x b.x b.0 b.1 c.x", 1, "--allow bad-header", "a.x b.0 b.1 c.x"),
+    ("a.x b.0 b.1 b.2 c.x", 2, "--allow bad-header", "a.x b.0 b.2 c.x"),
+    ("a.x b.0 b.1 b.2 c.x", 2, "--skip bad-header", "a.x c.x"),
+    ("a.x b.0 b.1 b.2 c.x", 2, "--allow bad-header -s 10 --seed 1", "a.x c.x b.0 b.2"),
+    ("a.x b.0 b.1 b.2 c.x", 2, "--allow bad-header -s 10 --seed 1 -f 2 -f x --on-missing-field keep", "a.x c.x b.2"),
+    ("a.x b.0 b.1 b.2 c.x", 2, "--allow bad-header,joined-sample -R {key}", "a.x b.0 b.2 c.x"),
+])  # fmt: skip
 def test_damage_around_large_samples(
     rows: str,
     damage: int | None,

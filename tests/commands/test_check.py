@@ -622,12 +622,8 @@ def test_json(run: Run, archive: Archive) -> None:
     assert [each["type"] for each in objects(ran)] == ["problem", "problem", "shard", "summary"]
     assert os.fsencode(str(objects(ran)[0]["key"])) == b"d/k\xff0"
     counts = {
-        "samples": 4,
-        "entries": 7,
-        "bytes": 10240,
-        "problems": {"missing-field": 1},
-        "notes": {"mixed-fields": 1},
-    }
+        "samples": 4, "entries": 7, "bytes": 10240, "problems": {"missing-field": 1}, "notes": {"mixed-fields": 1},
+    }  # fmt: skip
     assert objects(ran, "shard") == [{"type": "shard", "shard": "x.tar", "verdict": "bad", **counts}]
     found = {"missing-field": 1, "mixed-fields": 1}
     assert objects(ran, "summary") == [{"type": "summary", "shards": 1, "bad": 1, "samples": 4, "found": found}]

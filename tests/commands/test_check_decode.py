@@ -36,22 +36,13 @@ def npy() -> bytes:
 
 
 GOOD: dict[str, Callable[[], bytes]] = {
-    "jpg": jpeg,
-    "json": lambda: b'{"a": 1}',
-    "npy": npy,
-    "txt": "é".encode,
-    "cls": lambda: b"7",
-    "json.gz": lambda: gzip.compress(b"[]"),
-    "bin": lambda: b"\xff",
-}
+    "jpg": jpeg, "json": lambda: b'{"a": 1}', "npy": npy, "txt": "é".encode, "cls": lambda: b"7",
+    "json.gz": lambda: gzip.compress(b"[]"), "bin": lambda: b"\xff",
+}  # fmt: skip
 BAD: dict[str, Callable[[], bytes]] = {
-    "jpg": lambda: jpeg()[:-150],
-    "json": lambda: b'{"a": NaN}',
-    "npy": lambda: npy()[:-1],
-    "txt": lambda: b"\xe9",
-    "cls": lambda: b"seven",
-    "json.gz": lambda: gzip.compress(b"[]")[:-1],
-}
+    "jpg": lambda: jpeg()[:-150], "json": lambda: b'{"a": NaN}', "npy": lambda: npy()[:-1], "txt": lambda: b"\xe9",
+    "cls": lambda: b"seven", "json.gz": lambda: gzip.compress(b"[]")[:-1],
+}  # fmt: skip
 
 
 def members(count: int, seed: int = 1) -> tuple[Rows, list[str]]:

@@ -27,16 +27,9 @@ def sample(number: int) -> Rows:
 
 
 NEW: Rows = [
-    *sample(0),
-    *sample(2),
-    ("a3.cls", b"9"),
-    ("a3.txt", b"new"),
-    *sample(4),
-    *sample(1),
-    ("b.cls", OLD[11][1]),
-    ("b.jpg", OLD[12][1]),
-    ("c.cls", b"2"),
-]
+    *sample(0), *sample(2), ("a3.cls", b"9"), ("a3.txt", b"new"), *sample(4), *sample(1), ("b.cls", OLD[11][1]),
+    ("b.jpg", OLD[12][1]), ("c.cls", b"2"),
+]  # fmt: skip
 
 
 def lines(ran: Ran) -> list[str]:
@@ -73,13 +66,9 @@ def test_outputs(run: Run, archive: Archive, here: Path) -> None:
     counts = {"removed": 1, "added": 1, "renamed": 1, "changed": 1, "moved": 1, "same": 3}
     found = objects(run("check", old, "--diff", new, "--by", "content", "--json", exit=1))
     assert found[3] == {
-        "type": "difference",
-        "change": "changed",
-        "key": "a3",
-        "fields": ["cls", "-jpg", "+txt"],
-        "old": {"key": "a3", "shard": "old.tar", "index": 3},
-        "new": {"key": "a3", "shard": "new.tar", "index": 2},
-    }
+        "type": "difference", "change": "changed", "key": "a3", "fields": ["cls", "-jpg", "+txt"],
+        "old": {"key": "a3", "shard": "old.tar", "index": 3}, "new": {"key": "a3", "shard": "new.tar", "index": 2},
+    }  # fmt: skip
     assert found[-1] == {"type": "summary", "different": True, **counts, "found": {}}
     ran = run("check", old, "--diff", new, "--by", "content", "-o", "d.csv", "--report", "r.json", exit=1)
     assert len(lines(ran)) == 1

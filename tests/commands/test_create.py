@@ -248,20 +248,11 @@ def test_group(create: Any) -> None:
 # ---- times
 
 
-@each_row(
-    ("words", "epoch", "expected"),
-    [
-        ([], None, 0),
-        ([], "1234", 1234),
-        ([], "", 0),
-        (["--mtime", "@77"], None, 77),
-        (["--mtime", "@77"], "1234", 77),
-        (["--mtime", "@0"], "1234", 0),
-        (["--mtime", "@8589934591"], None, 8589934591),
-        (["--mtime", "@-00"], None, 0),
-        (["--mtime", "@" + "0" * 5000 + "1"], None, 1),
-    ],
-)
+@each_row(("words", "epoch", "expected"), [
+    ([], None, 0), ([], "1234", 1234), ([], "", 0), (["--mtime", "@77"], None, 77), (["--mtime", "@77"], "1234", 77),
+    (["--mtime", "@0"], "1234", 0), (["--mtime", "@8589934591"], None, 8589934591), (["--mtime", "@-00"], None, 0),
+    (["--mtime", "@" + "0" * 5000 + "1"], None, 1),
+])  # fmt: skip
 def test_mtime(
     words: list[str], epoch: str | None, expected: int, create: Any, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -561,13 +552,7 @@ def test_verbose_quiet_and_report(run: Run) -> None:
     report = json.loads(Path("r.json").read_text())
     assert report.pop("seconds") < 60
     assert report == {
-        "command": "create",
-        "samples": 2,
-        "bytes": 10240,
-        "shards": 0,
-        "problems": {},
-        "skipped": {},
-        "missing": 1,
-    }
+        "command": "create", "samples": 2, "bytes": 10240, "shards": 0, "problems": {}, "skipped": {}, "missing": 1,
+    }  # fmt: skip
     assert called("-q") == []
     assert len(called()) == 1

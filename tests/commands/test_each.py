@@ -323,14 +323,9 @@ def test_the_journal(here: Path) -> None:
     tarkit("each", "0", "--journal", "j", *line)
     [record] = records()
     assert {name: record[name] for name in ("value", "command", "status", "samples", "bytes", "attempt", "host")} == {
-        "value": "0",
-        "command": "tarkit cat in-0.tar -o out-0.tar",
-        "status": 0,
-        "samples": 3,
-        "bytes": 10240,
-        "attempt": 1,
-        "host": os.uname().nodename,
-    }
+        "value": "0", "command": "tarkit cat in-0.tar -o out-0.tar", "status": 0, "samples": 3, "bytes": 10240,
+        "attempt": 1, "host": os.uname().nodename,
+    }  # fmt: skip
     assert record["seconds"] > 0
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", record["start"])
     assert [*record["inputs"], *record["outputs"]] == ["in-0.tar", "out-0.tar"]

@@ -104,16 +104,10 @@ def test_md5(run: Run, shards: list[str]) -> None:
     assert found == b"s/shardindex.json: 2.tar: the MD5 sum differs\n"
 
 
-@each_row(
-    ("format", "name"),
-    [
-        ("dali", "1.idx"),
-        ("energon", "1.tar.idx"),
-        ("webshart", "1.json"),
-        ("tsv", "1.index.tsv"),
-        ("wids", "shardindex.json"),
-    ],
-)
+@each_row(("format", "name"), [
+    ("dali", "1.idx"), ("energon", "1.tar.idx"), ("webshart", "1.json"), ("tsv", "1.index.tsv"),
+    ("wids", "shardindex.json"),
+])  # fmt: skip
 def test_existing_files(format: str, name: str, run: Run, archive: Archive) -> None:
     """An index of that format is replaced, another file only with --force."""
     shards = two(archive)

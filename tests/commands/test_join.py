@@ -16,12 +16,8 @@ from tests._tools import each_row
 from tests.conftest import Archive, Run, entries
 
 SAMPLES = [
-    ("d/a.jpg", b"A"),
-    ("d/a.cls", b"1"),
-    ("d/b.jpg", b"B"),
-    ("d/b.json", b'{"n": 1, "s": "x"}'),
-    ("d/c.jpg", b"C"),
-]
+    ("d/a.jpg", b"A"), ("d/a.cls", b"1"), ("d/b.jpg", b"B"), ("d/b.json", b'{"n": 1, "s": "x"}'), ("d/c.jpg", b"C"),
+]  # fmt: skip
 ROWS = [
     {"id": "d/c", "cls": 7, "txt": "see"},
     {"id": "d/a", "cls": None, "txt": "two\nlines"},
@@ -65,12 +61,8 @@ def test_columns_become_fields(kind: str, run: Run, archive: Archive) -> None:
     counts = "samples with a row: 2, without: 1 ('d/b'); rows without a sample: 1 ('d/z')"
     assert ran.lines == [f"tarkit: {name}: {counts}"]
     assert json.loads(Path("r").read_text())["join"] == {
-        "with_row": 2,
-        "without_row": 1,
-        "unused": 1,
-        "keys_without_row": ["d/b"],
-        "rows_unused": ["d/z"],
-    }
+        "with_row": 2, "without_row": 1, "unused": 1, "keys_without_row": ["d/b"], "rows_unused": ["d/z"],
+    }  # fmt: skip
 
 
 @each_row("kind", ["csv", "tsv", "jsonl", "parquet"])

@@ -85,27 +85,11 @@ def test_shares(run: Run, archive: Archive) -> None:
     assert report["samples"] == sum(counts) == 1000
     assert (counts[0] - 750) ** 2 / 750 + (counts[1] - 250) ** 2 / 250 < 6.6  # 99 % of chi-square
     assert report["sources"] == [
-        {
-            "source": "a.tar",
-            "weight": 3,
-            "probability": 1,
-            "asked": 0.75,
-            "got": counts[0] / 1000,
-            "samples": counts[0],
-            "passed_over": 0,
-            "laps": counts[0] // 40,
-        },
-        {
-            "source": "b-*.tar",
-            "weight": 1,
-            "probability": 1,
-            "asked": 0.25,
-            "got": counts[1] / 1000,
-            "samples": counts[1],
-            "passed_over": 0,
-            "laps": 0,
-        },
-    ]
+        {"source": "a.tar", "weight": 3, "probability": 1, "asked": 0.75, "got": counts[0] / 1000, "samples": counts[0],
+            "passed_over": 0, "laps": counts[0] // 40},
+        {"source": "b-*.tar", "weight": 1, "probability": 1, "asked": 0.25, "got": counts[1] / 1000,
+            "samples": counts[1], "passed_over": 0, "laps": 0},
+    ]  # fmt: skip
     assert ran.lines[-5:-1] == [
         "tarkit: samples that were drawn again have ~2, ~3, ... after their keys",
         "tarkit: source   weight   asked     got  samples  laps",
@@ -190,13 +174,9 @@ def test_entries_without_key_go_with_a_sample(run: Run, archive: Archive, feed: 
 # ---- selection
 
 CHOSEN = [
-    ("--match 1", "a1 b1"),
-    ("--slice 1:", "a1 a2 b1 b2 b3"),
-    ("--shard-slice 1:3", "a1 a2 b1 b2"),
-    ("--keys-from list", "a2 b0 b3"),
-    ("--sample 100%", "a0 a1 a2 b0 b1 b2 b3"),
-    ("-f jpg", "a0 a1 a2 b0 b1 b2 b3"),
-]
+    ("--match 1", "a1 b1"), ("--slice 1:", "a1 a2 b1 b2 b3"), ("--shard-slice 1:3", "a1 a2 b1 b2"),
+    ("--keys-from list", "a2 b0 b3"), ("--sample 100%", "a0 a1 a2 b0 b1 b2 b3"), ("-f jpg", "a0 a1 a2 b0 b1 b2 b3"),
+]  # fmt: skip
 
 
 @each_row(("options", "expected"), CHOSEN)

@@ -59,12 +59,8 @@ def ended(*parts: bytes) -> bytes:
         ),
         (
             "rm sample.txt; echo n/$TARKIT_KEY > sample.__key__; echo -n new > sample.a",
-            [
-                tar({"n/a.cls": b"a cls"})[:1024],
-                *new({"n/a.a": b"new"}),
-                tar({"n/b.cls": b"b cls"})[:1024],
-                *new({"n/b.a": b"new"}),
-            ],
+            [tar({"n/a.cls": b"a cls"})[:1024], *new({"n/a.a": b"new"}), tar({"n/b.cls": b"b cls"})[:1024],
+                *new({"n/b.a": b"new"})],
         ),
         ("rm sample.__key__ sample.txt", [old("a.cls"), old("b.cls")]),
         (
@@ -74,7 +70,7 @@ def ended(*parts: bytes) -> bytes:
         ("cat > sample.txt; rm sample.cls", new({"a.txt": b"", "b.txt": b""})),  # stdin is empty
         ("rm *.cls; basename $PWD > sample.txt", new({"a.txt": b"000000000\n", "b.txt": b"000000001\n"})),
     ],
-)
+)  # fmt: skip
 def test_results(command: str, expected: list[bytes], run: Run, archive: Archive) -> None:
     """Unchanged files keep their headers; new ones get new headers, in byte order after the others."""
     archive(AB)
@@ -127,20 +123,13 @@ def test_unordered(run: Run, archive: Archive) -> None:
 # ---- several samples from one
 
 
-@each_row(
-    ("command", "expected"),
-    [
-        (
-            "for i in 000000 000003; do cp sample.txt sample-$i.txt; done",
-            "a/000000.txt a/000003.txt b/000000.txt b/000003.txt",
-        ),
-        (":", ""),
-        (
-            "for i in 2 10; do echo > sample-$i.x; echo $TARKIT_KEY-$i > sample-$i.__key__; done",
-            "a-2.x a-10.x b-2.x b-10.x",
-        ),
-    ],
-)
+@each_row(("command", "expected"), [
+    ("for i in 000000 000003; do cp sample.txt sample-$i.txt; done",
+        "a/000000.txt a/000003.txt b/000000.txt b/000003.txt"),
+    (":", ""),
+    ("for i in 2 10; do echo > sample-$i.x; echo $TARKIT_KEY-$i > sample-$i.__key__; done",
+        "a-2.x a-10.x b-2.x b-10.x"),
+])  # fmt: skip
 def test_many(command: str, expected: str, run: Run, archive: Archive) -> None:
     """Numbered files and directories are samples; their keys begin with the key of the input sample."""
     archive(AB)

@@ -115,15 +115,9 @@ def test_rejects(run: Run, archive: Archive) -> None:
     record = json.loads(dict(found)["4.__error__.json"] or b"")
     assert record.pop("seconds") > 0
     assert record == {
-        "key": "4",
-        "shard": "in.tar",
-        "index": 4,
-        "reason": "ended with status 3",
-        "status": 3,
-        "signal": None,
-        "stderr": "bad 4\n",
-        "attempts": 1,
-    }
+        "key": "4", "shard": "in.tar", "index": 4, "reason": "ended with status 3", "status": 3, "signal": None,
+        "stderr": "bad 4\n", "attempts": 1,
+    }  # fmt: skip
     run("proc", "-c", ":", "in.tar", "--rejects", "none.tar", "-o", "out.tar")
     assert Path("none.tar").read_bytes() == bytes(10240)
 

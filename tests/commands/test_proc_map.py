@@ -204,23 +204,15 @@ def test_filters_and_augmentation(run: Run, archive: Archive, here: Path) -> Non
     assert found == [("e398", (64, 64, 3), 0), ("f18b", (64, 64, 3), 1), ("ede6", (64, 64, 3), 2)]
 
 
-@each_row(
-    ("library", "words", "needs", "extra"),
-    [
-        ("PIL.Image", ["fun.py:same"], "--decode of pictures needs Pillow", "images"),
-        ("PIL.Image", ["fun.py:same", "--on-error", "skip"], "--decode of pictures needs Pillow", "images"),
-        ("PIL.Image", ["fun.py:same", "--rejects", "r.tar", "-p", "2"], "--decode of pictures needs Pillow", "images"),
-        ("PIL.Image", ["fun.py:batch", "--batch", "2"], "--decode of pictures needs Pillow", "images"),
-        (
-            "PIL.Image",
-            ["fun.py:picture", "--on-error", "keep", "-f", "cls"],
-            "to encode pictures needs Pillow",
-            "images",
-        ),
-        ("numpy", ["fun.py:same", "--on-error", "skip"], "--decode of arrays needs numpy", "numpy"),
-        ("numpy", ["fun.py:array"], "to encode arrays needs numpy", "numpy"),
-    ],
-)
+@each_row(("library", "words", "needs", "extra"), [
+    ("PIL.Image", ["fun.py:same"], "--decode of pictures needs Pillow", "images"),
+    ("PIL.Image", ["fun.py:same", "--on-error", "skip"], "--decode of pictures needs Pillow", "images"),
+    ("PIL.Image", ["fun.py:same", "--rejects", "r.tar", "-p", "2"], "--decode of pictures needs Pillow", "images"),
+    ("PIL.Image", ["fun.py:batch", "--batch", "2"], "--decode of pictures needs Pillow", "images"),
+    ("PIL.Image", ["fun.py:picture", "--on-error", "keep", "-f", "cls"], "to encode pictures needs Pillow", "images"),
+    ("numpy", ["fun.py:same", "--on-error", "skip"], "--decode of arrays needs numpy", "numpy"),
+    ("numpy", ["fun.py:array"], "to encode arrays needs numpy", "numpy"),
+])  # fmt: skip
 def test_a_library_that_is_missing(
     library: str, words: list[str], needs: str, extra: str, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

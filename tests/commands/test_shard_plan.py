@@ -150,17 +150,10 @@ def test_symlink_loop(run: Run, here: Path) -> None:
     assert names(layout(run, root)) == ["d/f.x"]
 
 
-@each_row(
-    ("words", "expected"),
-    [
-        (r"--match ^a/.*\.x$", "a/1.x"),
-        ("--match 1", "a/1.x a/1.y b/1.x"),
-        ("--exclude *.y", "a/1.x b/1.x b/c/2.x"),
-        ("--exclude a --exclude b/c", "b/1.x"),
-        ("--exclude **/2.x", "a/1.x a/1.y b/1.x"),
-        ("--exclude b/*", "a/1.x a/1.y"),
-    ],
-)
+@each_row(("words", "expected"), [
+    (r"--match ^a/.*\.x$", "a/1.x"), ("--match 1", "a/1.x a/1.y b/1.x"), ("--exclude *.y", "a/1.x b/1.x b/c/2.x"),
+    ("--exclude a --exclude b/c", "b/1.x"), ("--exclude **/2.x", "a/1.x a/1.y b/1.x"), ("--exclude b/*", "a/1.x a/1.y"),
+])  # fmt: skip
 def test_chosen(words: str, expected: str, run: Run, here: Path) -> None:
     """Names are selected by expression and glob."""
     root = grow(here / "tree", ["a/1.x", "a/1.y", "b/1.x", "b/c/2.x"])
@@ -185,20 +178,10 @@ def test_outputs_in_the_tree(run: Run, here: Path) -> None:
     assert names(layout(run, here, "-o", "s-%d.tar", "--exclude", "plan.tsv")) == expected
 
 
-@each_row(
-    "words",
-    [
-        "",
-        "--key base",
-        "--key base --sort -key",
-        f"--key {DIRECTORY}",
-        "--sort shuffle:7 --label-from-dir cls:-1",
-        "--key flat --dirs collapse",
-        "--dirs collapse --sort shuffle:7",
-        "-n 5 --even",
-        "-s 40k",
-    ],
-)
+@each_row("words", [
+    "", "--key base", "--key base --sort -key", f"--key {DIRECTORY}", "--sort shuffle:7 --label-from-dir cls:-1",
+    "--key flat --dirs collapse", "--dirs collapse --sort shuffle:7", "-n 5 --even", "-s 40k",
+])  # fmt: skip
 def test_bounded_memory(words: str, run: Run, f1: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are listed, sorted and planned in pieces of any size, and in temporary space: the layout is the same."""
     expected = layout(run, f1, *words.split())
@@ -255,16 +238,10 @@ def test_sizes_are_those_of_split(run: Run, here: Path) -> None:
         assert sizes == [Path(f"out-{limit}-{n}.tar").stat().st_size for n in range(len(outs))]
 
 
-@each_row(
-    ("words", "counts"),
-    [
-        ("-n 3", [4, 3, 3]),
-        ("-n 10", [1] * 10),
-        ("-o x-{0..3}.tar --even", [3, 3, 2, 2]),
-        ("-n 2 --even", [5, 5]),
-        ("-c 4", [4, 4, 2]),
-    ],
-)
+@each_row(("words", "counts"), [
+    ("-n 3", [4, 3, 3]), ("-n 10", [1] * 10), ("-o x-{0..3}.tar --even", [3, 3, 2, 2]), ("-n 2 --even", [5, 5]),
+    ("-c 4", [4, 4, 2]),
+])  # fmt: skip
 def test_equal(words: str, counts: list[int], run: Run, here: Path) -> None:
     """Shards have equal numbers; with --even their sizes are as close as possible, and samples keep their order."""
     files = {f"{n}.x": 10_000 if n < 4 else 1 for n in range(10)}
@@ -281,27 +258,17 @@ def test_equal(words: str, counts: list[int], run: Run, here: Path) -> None:
 # ---- names
 
 
-@each_row(
-    ("words", "files", "expected"),
-    [
-        ("--key base --rename key", "A/1.xml T/1.jpg T/1.seg.png", "1.xml 1.jpg 1.seg.png"),
-        ("--rename flat", "A/1.xml T/b/1.jpg", "A_1.xml T_b_1.jpg"),
-        (f"--key {DIRECTORY} --rename key", "x/n/1.a y/n/2.b", "n.a n.b"),
-        ("--key flat --rename key", "A/1.xml", "A1.xml"),
-        ("--key base --rename key", "A/README A/.hidden A/x.y", ".hidden README x.y"),
-        (
-            "--last-dot --rename key",
-            "v.1/my.photo.1.jpg v.1/my.photo.1.txt v.1/my.photo.2.jpg",
-            "v.1/my_photo_1.jpg v.1/my_photo_1.txt v.1/my_photo_2.jpg",
-        ),
-        ("--last-dot --rename key", "a.seg.png a.txt", "a_seg.png a.txt"),
-        (
-            r"--key (?:.*/)?(.*)\.\w+$ --rename key",
-            "x/my.photo.1.jpg y/my.photo.1.txt",
-            "my_photo_1.jpg my_photo_1.txt",
-        ),
-    ],
-)
+@each_row(("words", "files", "expected"), [
+    ("--key base --rename key", "A/1.xml T/1.jpg T/1.seg.png", "1.xml 1.jpg 1.seg.png"),
+    ("--rename flat", "A/1.xml T/b/1.jpg", "A_1.xml T_b_1.jpg"),
+    (f"--key {DIRECTORY} --rename key", "x/n/1.a y/n/2.b", "n.a n.b"),
+    ("--key flat --rename key", "A/1.xml", "A1.xml"),
+    ("--key base --rename key", "A/README A/.hidden A/x.y", ".hidden README x.y"),
+    ("--last-dot --rename key", "v.1/my.photo.1.jpg v.1/my.photo.1.txt v.1/my.photo.2.jpg",
+        "v.1/my_photo_1.jpg v.1/my_photo_1.txt v.1/my_photo_2.jpg"),
+    ("--last-dot --rename key", "a.seg.png a.txt", "a_seg.png a.txt"),
+    (r"--key (?:.*/)?(.*)\.\w+$ --rename key", "x/my.photo.1.jpg y/my.photo.1.txt", "my_photo_1.jpg my_photo_1.txt"),
+])  # fmt: skip
 def test_rename(words: str, files: str, expected: str, run: Run, here: Path) -> None:
     """One sample of tarkit is one sample of webdataset."""
     assert names(layout(run, grow(here / "tree", files.split()), *words.split())) == expected.split()

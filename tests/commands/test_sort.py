@@ -148,15 +148,9 @@ def test_equal_values(run: Run, archive: Archive, feed: Feed) -> None:
 # ---- by content
 
 VALUES: dict[str, Content] = {
-    "a.n": b"10\n",
-    "a.json": b'{"w": 2, "t": "x"}',
-    "b.n": b"9",
-    "b.json": b'{"w": 10, "t": "y"}',
-    "c.n": b"-1",
-    "c.json": b'{"w": 2, "t": "w"}',
-    "d.n": b"9.5",
-    "d.json": b'{"w": 1, "t": "x"}' + b" " * 600,
-}
+    "a.n": b"10\n", "a.json": b'{"w": 2, "t": "x"}', "b.n": b"9", "b.json": b'{"w": 10, "t": "y"}', "c.n": b"-1",
+    "c.json": b'{"w": 2, "t": "w"}', "d.n": b"9.5", "d.json": b'{"w": 1, "t": "x"}' + b" " * 600,
+}  # fmt: skip
 
 
 @each_row(

@@ -455,16 +455,12 @@ def test_joined_samples_are_one_sample_for_the_limits(run: Run, archive: Archive
     ("command", "seen", "feed"),
     in_turn(
         [
-            ("cp {} copy", "copy"),
-            ("cp %s copy", "copy"),
-            ("cp {} '%s'", "%s"),
-            ('cp "$TARKIT_SHARD" copy', "copy"),
-            ("mv {} copy", "copy"),
-            ("test {} = {} && cp {} copy", "copy"),
+            ("cp {} copy", "copy"), ("cp %s copy", "copy"), ("cp {} '%s'", "%s"), ('cp "$TARKIT_SHARD" copy', "copy"),
+            ("mv {} copy", "copy"), ("test {} = {} && cp {} copy", "copy"),
         ],
         0,
     ),
-)
+)  # fmt: skip
 def test_post(command: str, seen: str, run: Run, archive: Archive, feed: Feed) -> None:
     """COMMAND runs after each shard is complete; {} is its quoted name, or %s without {}; it may move the shard."""
     name = "it's a shard; touch oops $(touch oops) %%-%d.tar"

@@ -113,15 +113,11 @@ def test_names_by_another_tool(run: Run, archives: Callable[[], list[str]]) -> N
 
 
 NAMES = {
-    "../x.tar": "is not a path below the directory",
-    "/tmp/x.tar": "is not a path below the directory",
-    "a/../../x.tar": "is not a path below the directory",
-    "pipe:touch x": "is not a path below the directory",
-    "s3://bucket/x.tar": "is not a path below the directory",
-    "": "is not the name of a shard",
-    "x/": "is not the name of a shard",
-    "x.parquet": "is not the name of a shard",
-}
+    "../x.tar": "is not a path below the directory", "/tmp/x.tar": "is not a path below the directory",
+    "a/../../x.tar": "is not a path below the directory", "pipe:touch x": "is not a path below the directory",
+    "s3://bucket/x.tar": "is not a path below the directory", "": "is not the name of a shard",
+    "x/": "is not the name of a shard", "x.parquet": "is not the name of a shard",
+}  # fmt: skip
 
 
 @each_row("name", [*NAMES])

@@ -20,14 +20,9 @@ arrow: Any = pytest.importorskip("pyarrow")
 parquet: Any = pytest.importorskip("pyarrow.parquet")
 
 ROWS: dict[str, Content] = {
-    "d/a.cls": b"3",
-    "d/a.json": b'{"label": "x", "n": {"m": 1.5}, "id": 7}',
-    "d/a.txt": "ä\tb".encode(),
-    "d/b.cls": b"4\n",
-    "d/b.json": b'{"label": "y", "n": null}',
-    "d/c.cls": b"3",
-    "d/c.jpg": b"\xff\xd8\0",
-}
+    "d/a.cls": b"3", "d/a.json": b'{"label": "x", "n": {"m": 1.5}, "id": 7}', "d/a.txt": "ä\tb".encode(),
+    "d/b.cls": b"4\n", "d/b.json": b'{"label": "y", "n": null}', "d/c.cls": b"3", "d/c.jpg": b"\xff\xd8\0",
+}  # fmt: skip
 # of each sample an entry: the samples begin at 0, 3072 and 5120
 
 

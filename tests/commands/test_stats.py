@@ -28,16 +28,9 @@ from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, each_fee
 from tests.laws.test_laws import archives
 
 ROWS: list[tuple[str, Content]] = [
-    ("d", None),
-    ("d/a.jpg", b"J" * 1000),
-    ("d/a.cls", b"12"),
-    ("d/README", b"readme"),
-    ("d/b.jpg", b"J" * 10),
-    ("d/b.seg.png", b""),
-    ("d/b.cls", b"3"),
-    ("c.cls", b"4"),
-    ("c.jpg", b"J" * 600),
-]
+    ("d", None), ("d/a.jpg", b"J" * 1000), ("d/a.cls", b"12"), ("d/README", b"readme"), ("d/b.jpg", b"J" * 10),
+    ("d/b.seg.png", b""), ("d/b.cls", b"3"), ("c.cls", b"4"), ("c.jpg", b"J" * 600),
+]  # fmt: skip
 FIELDS = {"jpg": (3, 1610, 10, 600, 1000), "cls": (3, 4, 1, 1, 2), "seg.png": (1, 0, 0, 0, 0)}
 
 

@@ -179,19 +179,11 @@ def test_parquet(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) ->
     assert pyarrow.read_table("no.parquet").num_rows == 0
 
 
-@each_row(
-    ("numbers", "expected"),
-    [
-        ([1, 2**64 + 1], ["1", str(2**64 + 1)]),
-        ([2**53 + 1, 0.5], [str(2**53 + 1), "0.5"]),
-        ([10**400, None], [str(10**400), None]),
-        ([2**53, 0.5], [2.0**53, 0.5]),
-        ([1, 0.5, 2**53 + 1], "float64"),
-        ([1, 2, 2**63], "int64"),
-        ([1, 2, 1.5], "int64"),
-        ([0.5, 1, 10**400], "float64"),
-    ],
-)
+@each_row(("numbers", "expected"), [
+    ([1, 2**64 + 1], ["1", str(2**64 + 1)]), ([2**53 + 1, 0.5], [str(2**53 + 1), "0.5"]),
+    ([10**400, None], [str(10**400), None]), ([2**53, 0.5], [2.0**53, 0.5]), ([1, 0.5, 2**53 + 1], "float64"),
+    ([1, 2, 2**63], "int64"), ([1, 2, 1.5], "int64"), ([0.5, 1, 10**400], "float64"),
+])  # fmt: skip
 def test_no_number_is_rounded(numbers: list[Any], expected: Any, run: Run, archive: Archive, monkeypatch: Any) -> None:
     """No number is rounded: a large integer is text in the first rows; what does not fit later is an error."""
     pyarrow = pytest.importorskip("pyarrow.parquet")
@@ -214,13 +206,8 @@ def test_pictures_and_sounds_in_parquet(run: Run, archive: Archive, monkeypatch:
     run("tsv", archive({"\udce9.wav": b"", "\udce9.jpg": b"z", **rows}), *words, "-o", "t.parquet")
     found = pyarrow.ParquetFile("t.parquet")
     assert [str(kind) for kind in found.schema_arrow.types[:6]] == [
-        "binary",
-        STRUCT,
-        STRUCT,
-        STRUCT,
-        "string",
-        "binary",
-    ]
+        "binary", STRUCT, STRUCT, STRUCT, "string", "binary",
+    ]  # fmt: skip
     features = json.loads(found.schema_arrow.metadata[b"huggingface"])["info"]["features"]
     assert features == {"image": {"_type": "Image"}, "seg": {"_type": "Image"}, "flac": {"_type": "Audio"}}
     assert [found.metadata.row_group(number).num_rows for number in range(found.num_row_groups)] == [2, 1]

@@ -18,16 +18,9 @@ from tests._tools import each_row
 # seed, key, the first eight bytes of SHA-256(SEED NUL KEY); these must never change
 # the part in train=0.9,val=0.1 and in five folds, without and with a seed; these must never change
 GOLDEN = {
-    "0": "0 0 4 0",
-    "1": "0 1 0 4",
-    "2": "1 0 4 2",
-    "3": "0 0 2 3",
-    "a/b": "0 0 0 0",
-    "train/0001": "0 0 4 2",
-    "train/0002": "0 0 1 2",
-    "éa": "0 0 2 1",
-    "patient-17": "0 0 2 0",
-}
+    "0": "0 0 4 0", "1": "0 1 0 4", "2": "1 0 4 2", "3": "0 0 2 3", "a/b": "0 0 0 0", "train/0001": "0 0 4 2",
+    "train/0002": "0 0 1 2", "éa": "0 0 2 1", "patient-17": "0 0 2 0",
+}  # fmt: skip
 
 
 @each_row(("key", "expected"), GOLDEN.items())

@@ -182,18 +182,13 @@ def test_wrong_templates(text: str, message: str) -> None:
             for word in (
                 *("out.tar", "-", "50%.tar", "a%20d", "100%", "a@b", "me@", "%x", "%%s", "%s", "%5d"),
                 *(
-                    "a-%d/x.tar",
-                    "{0..3}/x.tar",
-                    "@1/x",
-                    "{x}/",
-                    "file:x-%d{0..1}@1}",
-                    "pipe:awk '{print}' > x-%d",
+                    "a-%d/x.tar", "{0..3}/x.tar", "@1/x", "{x}/", "file:x-%d{0..1}@1}", "pipe:awk '{print}' > x-%d",
                     None,
                 ),
             )
         ),
     ],
-)
+)  # fmt: skip
 def test_names_of_one_file(word: str | None, message: str | None) -> None:
     """Numbers of a series and braces are refused in the name of one file; the hint says how to write a series."""
     if message is None:

@@ -192,22 +192,13 @@ def test_passes_have_names(words: str, names: list[str]) -> None:
     assert [re.split(r": +[0-9]+%|: [.0-9]+k?B ", line)[0] for line in bars] == names
 
 
-@each_row(
-    ("words", "lines"),
-    [
-        (
-            ["each", "{0..2}", "-j", "1", "--", "bash", "-c", "echo out; echo err >&2"],
-            "0: err,out,1: err,out,2: err,out",
-        ),
-        (["cat", "pipe:printf 'one\\nha' >&2; cat in.tar; printf 'lf' >&2", "-o", "out.tar"], "one,half"),
-        (
-            ["split", "in.tar", "-c", "50", "-o", "out-%d.tar", "-p", "echo {}"],
-            ",".join(f"out-{n}.tar" for n in range(4)),
-        ),
-        (["proc", "in.tar", "--count", "3", "-o", "out.tar", "-c", "printf text"], "text,text,text"),
-        (["tsv", "small.tar", "-f", "x"], "__key__\tx,a\t1,b\t2"),
-    ],
-)
+@each_row(("words", "lines"), [
+    (["each", "{0..2}", "-j", "1", "--", "bash", "-c", "echo out; echo err >&2"], "0: err,out,1: err,out,2: err,out"),
+    (["cat", "pipe:printf 'one\\nha' >&2; cat in.tar; printf 'lf' >&2", "-o", "out.tar"], "one,half"),
+    (["split", "in.tar", "-c", "50", "-o", "out-%d.tar", "-p", "echo {}"], ",".join(f"out-{n}.tar" for n in range(4))),
+    (["proc", "in.tar", "--count", "3", "-o", "out.tar", "-c", "printf text"], "text,text,text"),
+    (["tsv", "small.tar", "-f", "x"], "__key__\tx,a\t1,b\t2"),
+])  # fmt: skip
 def test_output_is_above_the_bar(words: list[str], lines: str) -> None:
     """What jobs, commands and tarkit itself write to the terminal has lines of its own, and the bar is below them."""
     Path("small.tar").write_bytes(tar({"a.x": b"1", "b.x": b"2"}))

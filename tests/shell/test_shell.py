@@ -363,26 +363,21 @@ def test_a_full_disk(words: str) -> None:
 # ---- commands as inputs and outputs
 
 
-@each(
-    ("words", "status", "message"),
-    [
-        ("cat 'pipe:cat missing.tar'", 1,
-            "command ended with status 1: cat missing.tar: cat: missing.tar: No such file"),
-        ("cat 'pipe:cat a.tar; exit 3'", 1, "command ended with status 3: cat a.tar; exit 3"),
-        ("cat 'pipe:cat missing.tar | cat'", 1, "command ended with status 1: cat missing.tar | cat"),
-        ("cat 'pipe:kill -9 $$'", 1, "command was ended by SIGKILL"),
-        ("cat a.tar -o pipe:false", 1, "command ended with status 1: false"),
-        ("cat a.tar -o 'pipe:cat > /dev/null; exit 4'", 1, "command ended with status 4"),
-        ("cat big.tar -o 'pipe:exit 5'", 1, "command ended with status 5"),
-        ("cat 'pipe:cat big.tar' -o 'pipe:exit 5'", 1, "command ended with status 5"),
-        ("cat 'pipe:printf x; exec cat' ", 1, "stdin"),
-        ("cat big.tar -o 'pipe:head -c 9 > x'", 1,
-            "pipe:head -c 9 > x: the command exited before reading all its input"),
-        ("split a.tar -c1 -o 's-%d.tar' --post false", 1, "command ended with status 1: false"),
-        ("split a.tar -c1 -o 's-%d.tar' --post 'kill -9 $$'", 1, "command was ended by SIGKILL"),
-        ("create recipe -o b.tar", 1, "recipe:1: command ended with status 6"),
-    ],
-)  # fmt: skip
+@each(("words", "status", "message"), [
+    ("cat 'pipe:cat missing.tar'", 1, "command ended with status 1: cat missing.tar: cat: missing.tar: No such file"),
+    ("cat 'pipe:cat a.tar; exit 3'", 1, "command ended with status 3: cat a.tar; exit 3"),
+    ("cat 'pipe:cat missing.tar | cat'", 1, "command ended with status 1: cat missing.tar | cat"),
+    ("cat 'pipe:kill -9 $$'", 1, "command was ended by SIGKILL"),
+    ("cat a.tar -o pipe:false", 1, "command ended with status 1: false"),
+    ("cat a.tar -o 'pipe:cat > /dev/null; exit 4'", 1, "command ended with status 4"),
+    ("cat big.tar -o 'pipe:exit 5'", 1, "command ended with status 5"),
+    ("cat 'pipe:cat big.tar' -o 'pipe:exit 5'", 1, "command ended with status 5"),
+    ("cat 'pipe:printf x; exec cat' ", 1, "stdin"),
+    ("cat big.tar -o 'pipe:head -c 9 > x'", 1, "pipe:head -c 9 > x: the command exited before reading all its input"),
+    ("split a.tar -c1 -o 's-%d.tar' --post false", 1, "command ended with status 1: false"),
+    ("split a.tar -c1 -o 's-%d.tar' --post 'kill -9 $$'", 1, "command was ended by SIGKILL"),
+    ("create recipe -o b.tar", 1, "recipe:1: command ended with status 6"),
+])  # fmt: skip
 def test_commands_that_fail(words: str, status: int, message: str) -> None:
     """The status of a command counts while it is needed; the message has the command and its last line of stderr."""
     Path("big.tar").write_bytes(large())
