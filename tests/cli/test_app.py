@@ -164,22 +164,13 @@ def test_options(name: str) -> None:
 
 
 OWN = {
-    "cat": ["Order", "Tables"],
-    "check": ["Checks"],
-    "create": ["Recipe"],
-    "each": [],
-    "get": ["Field"],
-    "index": ["Index"],
-    "mix": ["Mix"],
+    "cat": ["Order", "Tables"], "check": ["Checks"], "create": ["Recipe"], "each": [], "get": ["Field"],
+    "index": ["Index"], "mix": ["Mix"],
     "proc": ["Command", "With -c or -m", "With --map", "Failures", "Tables"],
     "shard": ["Shards", "Samples", "Tables", "Categories", "Plan"],
-    "show": ["Show"],
-    "shuffle": ["Order", "Shards"],
-    "sort": ["Order", "Shards"],
-    "split": ["Tables", "Shards", "Categories", "Parts"],
-    "stats": ["Stats"],
-    "tsv": ["Table", "Tables"],
-}
+    "show": ["Show"], "shuffle": ["Order", "Shards"], "sort": ["Order", "Shards"],
+    "split": ["Tables", "Shards", "Categories", "Parts"], "stats": ["Stats"], "tsv": ["Table", "Tables"],
+}  # fmt: skip
 
 
 @each_row("name", COMMANDS)

@@ -64,21 +64,16 @@ def prepare(archive: Archive) -> None:
     Path("fixed").mkdir()
 
 
-@each_row(
-    ("words", "output", "types", "status"),
-    [
-        ("show x.tar --json", "show --json", "", 0),
-        ("get a/2 x.tar --json", "get --json", "", 0),
-        ("get a/1.txt x.tar --json", "get --json", "", 0),
-        ("get -f png x.tar --json", "get --json", "", 0),
-        ("check x.tar cut.tar --json --fix fixed/", "check --json", "fix fix-summary problem shard summary", 1),
-        ("check x.tar --same-as y.tar --json", "check --json", "problem set summary", 1),
-        ("check x.tar --leak y.tar --by txt --json", "check --json", "compared problem shard summary", 1),
-        ("index x.tar y.tar --format dali,wids --json", "index --json", "index summary", 0),
-        ("index x.tar --format tsv --verify --json", "index --json", "fault summary", 1),
-        ("each a b --json -- sh -c", "each --json", "job summary", 1),
-    ],
-)
+@each_row(("words", "output", "types", "status"), [
+    ("show x.tar --json", "show --json", "", 0), ("get a/2 x.tar --json", "get --json", "", 0),
+    ("get a/1.txt x.tar --json", "get --json", "", 0), ("get -f png x.tar --json", "get --json", "", 0),
+    ("check x.tar cut.tar --json --fix fixed/", "check --json", "fix fix-summary problem shard summary", 1),
+    ("check x.tar --same-as y.tar --json", "check --json", "problem set summary", 1),
+    ("check x.tar --leak y.tar --by txt --json", "check --json", "compared problem shard summary", 1),
+    ("index x.tar y.tar --format dali,wids --json", "index --json", "index summary", 0),
+    ("index x.tar --format tsv --verify --json", "index --json", "fault summary", 1),
+    ("each a b --json -- sh -c", "each --json", "job summary", 1),
+])  # fmt: skip
 def test_lines(words: str, output: str, types: str, status: int, run: Run, archive: Archive) -> None:
     """Each line is an object of a listed type with the listed keys; each type is there."""
     prepare(archive)

@@ -43,11 +43,8 @@ LINKS: list[tuple[str, Content]] = [
 ]  # fmt: skip
 TRIPLE: list[tuple[str, Content]] = [(f"{key}.{number}", b"x") for key in "abc" for number in (1, 2, 3)]
 UNSAFE: list[tuple[str, Content]] = [
-    ("/a.jpg", b"1"),
-    ("../b.jpg", b"2"),
-    ("x/../c.jpg", b"3"),
-    ("a..b/c..d.jpg", b"4"),
-]
+    ("/a.jpg", b"1"), ("../b.jpg", b"2"), ("x/../c.jpg", b"3"), ("a..b/c..d.jpg", b"4"),
+]  # fmt: skip
 LONG: dict[str, Content] = {"a.cls": b"1", "b" * 120 + ".cls": b"2"}
 
 
@@ -272,18 +269,15 @@ def test_zeros_inside_of_an_archive(run: Run, archive: Archive, feed: Feed) -> N
 
 NOTHING = {
     # bytes without a complete entry, the problem
-    "text": (b"hello, world\n" * 100, "bad-header"),
-    "a few bytes": (b"hello", "truncated"),
-    "in the first header": (X[:100], "truncated"),
-    "in the first payload": (X[:600], "truncated"),
+    "text": (b"hello, world\n" * 100, "bad-header"), "a few bytes": (b"hello", "truncated"),
+    "in the first header": (X[:100], "truncated"), "in the first payload": (X[:600], "truncated"),
     "in the first payload of a large sample": (tar({"a.bin": bytes(90_000)})[:80_000], "truncated"),
     "in a long name": (tar({"b" * 120 + ".x": b"1"}, PAX)[:700], "truncated"),
     "a damaged header and nothing else": (flip(tar({"a.x": b""}), 1), "bad-header"),
-    "zeros that are no end": (bytes(512), "no-end-marker"),
-    "few zeros": (bytes(100), "truncated"),
+    "zeros that are no end": (bytes(512), "no-end-marker"), "few zeros": (bytes(100), "truncated"),
     "nothing but zeros": (bytes(10_752), "zero-filled"),
     "other data behind an end": (bytes(1024) + b"garbage" * 200, "trailing-data"),
-}
+}  # fmt: skip
 READS = ["stats", "tsv -f x", "proc -c true -o o.tar", "extract -C d", "mix --until all --seed 1 -o o.tar"]
 WRITES = ["cat -o o.tar", "sort -o o.tar", "shuffle --seed 1 -o o.tar", "split -c 9 -o o-%d.tar"]
 

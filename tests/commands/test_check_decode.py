@@ -170,11 +170,8 @@ def test_a_damaged_archive(run: Run, archive: Archive, here: Path) -> None:
     (here / "x.tar").write_bytes(data[:1024] + b"x" + data[1025 : 4 * 1024])
     ran = run("check", "x.tar", "--decode", "json", exit=1)
     assert sorted(found(ran), key=lambda each: each[1] or 0) == [
-        ("bad-content", 0),
-        ("bad-header", 1024),
-        ("bad-content", 2048),
-        ("truncated", 4096),
-    ]
+        ("bad-content", 0), ("bad-header", 1024), ("bad-content", 2048), ("truncated", 4096),
+    ]  # fmt: skip
 
 
 def test_a_library_that_is_not_there(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

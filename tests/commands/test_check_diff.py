@@ -43,11 +43,8 @@ def test_each_difference(run: Run, archive: Archive, feed: Feed) -> None:
     old, new = archive(OLD, "old.tar"), feed(archive(NEW, "new.tar"))
     changed = "changed: 'a3' differs in 'cls' and has no 'jpg' and has the additional field 'txt': old.tar[3] -> "
     gone = [
-        "removed: 'README': old.tar[0]",
-        "removed: 'a5': old.tar[5]",
-        f"added: 'b': {new}[5]",
-        f"added: 'c': {new}[6]",
-    ]
+        "removed: 'README': old.tar[0]", "removed: 'a5': old.tar[5]", f"added: 'b': {new}[5]", f"added: 'c': {new}[6]",
+    ]  # fmt: skip
     rest = [f"{changed}{new}[2]", f"moved: 'a1': old.tar[1] -> {new}[4]"]
     for words in ([], ["-p", "2"]) if feed.kind == "file" else ([],):
         ran = run("check", old, "--diff", new, *words, exit=1)

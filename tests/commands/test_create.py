@@ -59,29 +59,21 @@ def create(run: Run) -> Any:
 # ---- recipes
 
 
-@each_row(
-    ("recipe", "expected"),
-    [
-        ("a.txt\ttext:hello\n", {"a.txt": b"hello"}),
-        ("a b.txt\ttext: hello \n", {"a b.txt": b" hello "}),
-        ("a.txt   text:x y\tz\n", {"a.txt   text:x y": None}),  # the first tab separates
-        ("a.txt base64:AP9B", {"a.txt": b"\0\xffA"}),
-        ("a.txt pipe:printf 'x\\0y' | cat", {"a.txt": b"x\0y"}),
-        ("a.txt pipe:cat", {"a.txt": b""}),  # the stdin of a command is empty
-        ("a.txt file", {"a.txt": b"content"}),
-        ("a.txt file:file", {"a.txt": b"content"}),
-        ("a.txt file:text:x", {"a.txt": b"strange"}),
-        ("a.txt sub/../file", {"a.txt": b"content"}),
-        ("a.txt /dev/null", {"a.txt": b""}),
-        (
-            "README text:1\na.x text:2\na.y text:3\nLICENSE text:4",
-            {"README": b"1", "a.x": b"2", "a.y": b"3", "LICENSE": b"4"},
-        ),
-        ("./a.x text:1\nd/b.x text:2", {"./a.x": b"1", "d/b.x": b"2"}),
-        ("\udce9.x text:\udcff", {"\udce9.x": b"\xff"}),
-        ("", {}),
-    ],
-)
+@each_row(("recipe", "expected"), [
+    ("a.txt\ttext:hello\n", {"a.txt": b"hello"}), ("a b.txt\ttext: hello \n", {"a b.txt": b" hello "}),
+    ("a.txt   text:x y\tz\n", {"a.txt   text:x y": None}),  # the first tab separates
+    ("a.txt base64:AP9B", {"a.txt": b"\0\xffA"}), ("a.txt pipe:printf 'x\\0y' | cat", {"a.txt": b"x\0y"}),
+    ("a.txt pipe:cat", {"a.txt": b""}),  # the stdin of a command is empty
+    ("a.txt file", {"a.txt": b"content"}), ("a.txt file:file", {"a.txt": b"content"}),
+    ("a.txt file:text:x", {"a.txt": b"strange"}), ("a.txt sub/../file", {"a.txt": b"content"}),
+    ("a.txt /dev/null", {"a.txt": b""}),
+    (
+        "README text:1\na.x text:2\na.y text:3\nLICENSE text:4",
+        {"README": b"1", "a.x": b"2", "a.y": b"3", "LICENSE": b"4"},
+    ),
+    ("./a.x text:1\nd/b.x text:2", {"./a.x": b"1", "d/b.x": b"2"}),
+    ("\udce9.x text:\udcff", {"\udce9.x": b"\xff"}), ("", {}),
+])  # fmt: skip
 def test_recipe(recipe: str, expected: dict[str, Any], create: Any, here: Path) -> None:
     """A line is NAME SOURCE; the recipe is a file or stdin; the archive has only names and contents."""
     os.mkdir("sub")
@@ -148,12 +140,8 @@ LONG_NAMES = [
     "n" * 98 + ".x",  # 100 bytes: the name field
     "n" * 99 + ".x",
     "p" * 155 + "/" + "n" * 98 + ".x",  # 256 bytes: prefix and name
-    "p" * 156 + "/" + "n" * 98 + ".x",
-    "n" * 255 + ".x",
-    "d/" * 200 + "n.x",
-    "é" * 50 + ".x",
-    "\udce9" * 101 + ".x",
-]
+    "p" * 156 + "/" + "n" * 98 + ".x", "n" * 255 + ".x", "d/" * 200 + "n.x", "é" * 50 + ".x", "\udce9" * 101 + ".x",
+]  # fmt: skip
 
 
 def test_long_names(create: Any) -> None:

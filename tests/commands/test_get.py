@@ -143,11 +143,8 @@ def test_an_index_that_is_none(run: Run, archive: Archive) -> None:
 def test_an_index_leads_past_links(run: Run, archive: Archive) -> None:
     """No index lists links; samples after them are found."""
     rows: list[tuple[str, Content]] = [
-        ("a.x", b"1"),
-        ("a.l", Link("a.x", tarfile.SYMTYPE)),
-        ("b.x", b"2"),
-        ("c.x", b"3"),
-    ]
+        ("a.x", b"1"), ("a.l", Link("a.x", tarfile.SYMTYPE)), ("b.x", b"2"), ("c.x", b"3"),
+    ]  # fmt: skip
     name = archive(rows, "1.tar")
     run("index", name, "--format", "dali")
     ran = run("get", "b.x", name, "-v")
@@ -179,12 +176,9 @@ def test_it_stops_early(run: Run, archive: Archive) -> None:
 def test_no_content(index: bool, run: Run, archive: Archive) -> None:
     """Links, devices and FIFOs have no content."""
     rows: list[tuple[str, Content]] = [
-        ("a.x", b"1"),
-        ("a.hard", Link("a.x")),
-        ("a.sym", Link("a.x", tarfile.SYMTYPE)),
-        ("a.fifo", Link("", tarfile.FIFOTYPE)),
-        ("a.dev", Link("", tarfile.CHRTYPE)),
-    ]
+        ("a.x", b"1"), ("a.hard", Link("a.x")), ("a.sym", Link("a.x", tarfile.SYMTYPE)),
+        ("a.fifo", Link("", tarfile.FIFOTYPE)), ("a.dev", Link("", tarfile.CHRTYPE)),
+    ]  # fmt: skip
     name = archive(rows)
     if index:
         run("index", name, "--format", "dali")

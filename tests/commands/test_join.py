@@ -581,16 +581,12 @@ def test_archives(words: list[str], run: Run, archive: Archive) -> None:
         assert Path("of-view.tar").read_bytes() == Path("out.tar").read_bytes()
 
 
-@each_row(
-    ("table", "exit", "text"),
-    [
-        ("none.tar", 1, "none.tar: No such file or directory"),
-        ("a.tar", 1, "'d/a' has a field 'cls' already"),
-        ("twice-*.tar", 1, "'d/a' occurs twice in column '__key__'"),
-        ("out.tar", 2, "out.tar is the output, and an archive of the table too"),
-        ("b.tar:id", 1, "no column 'id', the columns are '__key__'"),
-    ],
-)
+@each_row(("table", "exit", "text"), [
+    ("none.tar", 1, "none.tar: No such file or directory"), ("a.tar", 1, "'d/a' has a field 'cls' already"),
+    ("twice-*.tar", 1, "'d/a' occurs twice in column '__key__'"),
+    ("out.tar", 2, "out.tar is the output, and an archive of the table too"),
+    ("b.tar:id", 1, "no column 'id', the columns are '__key__'"),
+])  # fmt: skip
 def test_archives_that_are_refused(table: str, exit: int, text: str, run: Run, archive: Archive) -> None:
     """Each error names the archive, and nothing is written."""
     pytest.importorskip("pyarrow")

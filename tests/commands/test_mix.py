@@ -133,14 +133,11 @@ def test_what_is_left_may_be_damaged(run: Run, archive: Archive, feed: Feed) -> 
 
 EMPTY = [
     # the second source, options
-    (tar({}), ""),
-    (tar({"README": b"", "d": None}), ""),
-    (tar(B), "--match a"),
-    (tar(B), "--match a --repeat --total 9"),
-    (tar(B), "--match a --until all"),
+    (tar({}), ""), (tar({"README": b"", "d": None}), ""), (tar(B), "--match a"),
+    (tar(B), "--match a --repeat --total 9"), (tar(B), "--match a --until all"),
     (tar({"c.x": b""}), "-f cls --on-missing-field skip"),
     (tar({"c.x": b""}), "-f cls --on-missing-field skip --repeat --total 9"),
-]
+]  # fmt: skip
 
 
 @each_row(("data", "options"), EMPTY)
@@ -218,14 +215,10 @@ def test_keys_from_says_what_was_found(run: Run, archive: Archive, feed: Feed) -
 # ---- keys
 
 
-@each_row(
-    ("spec", "expected"),
-    [
-        ("{stem}/{key}", "{0}/k0 {1}/k0 {1}/k1 {0}/k1"),
-        ("#", "000000000 000000001 000000002 000000003"),
-        ("x/{key}-{index:02d}", "x/k0-00 x/k0-01 x/k1-02 x/k1-03"),
-    ],
-)
+@each_row(("spec", "expected"), [
+    ("{stem}/{key}", "{0}/k0 {1}/k0 {1}/k1 {0}/k1"), ("#", "000000000 000000001 000000002 000000003"),
+    ("x/{key}-{index:02d}", "x/k0-00 x/k0-01 x/k1-02 x/k1-03"),
+])  # fmt: skip
 def test_rekey(spec: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """New keys are those of the mix: numbers run through all sources."""
     members: dict[str, Content] = {f"k{n}.x": b"" for n in range(2)}

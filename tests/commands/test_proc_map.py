@@ -82,18 +82,13 @@ def test_as_users_have_it(run: Run, archive: Archive, monkeypatch: pytest.Monkey
     assert sorted(os.listdir()) == ["fun.py", "in.tar"]
 
 
-@pytest.mark.parametrize(
-    ("words", "numbers"),
-    [
-        (("--map", "fun.py:upper"), "1 4"),
-        (("--map", "fun.py:many"), "1 2"),
-        (("--map", "fun.py:fails", "--on-error", "skip"), "1 3"),
-        (("--map", "fun.py:dies", "--on-error", "keep"), "1 2"),
-        (("--map", "fun.py:batch", "--batch", "16", "--on-error", "skip"), "1 2"),
-        (("--worker", "tar -f - --delete --wildcards '*[02468].*' '*.txt'"), "1 4 16"),
-        (("--worker", "cat > $$; ! grep -q 00023 $$ && cat $$", "--on-error", "skip"), "1 2"),
-    ],
-)
+@pytest.mark.parametrize(("words", "numbers"), [
+    (("--map", "fun.py:upper"), "1 4"), (("--map", "fun.py:many"), "1 2"),
+    (("--map", "fun.py:fails", "--on-error", "skip"), "1 3"), (("--map", "fun.py:dies", "--on-error", "keep"), "1 2"),
+    (("--map", "fun.py:batch", "--batch", "16", "--on-error", "skip"), "1 2"),
+    (("--worker", "tar -f - --delete --wildcards '*[02468].*' '*.txt'"), "1 4 16"),
+    (("--worker", "cat > $$; ! grep -q 00023 $$ && cat $$", "--on-error", "skip"), "1 2"),
+])  # fmt: skip
 def test_the_same_for_every_number_of_processes(
     words: tuple[str, ...], numbers: str, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,14 +115,9 @@ def test_against_the_words(seed: int, run: Run, here: Path) -> None:
             assert [shard.keys for shard in shards] == packed(samples, files, 900, dirs == "collapse")
 
 
-@each_row(
-    ("mode", "expected"),
-    [
-        ("files", "d/f.x link.x"),
-        ("skip", "d/f.x"),
-        ("all", "d/f.x link.x to/f.x"),
-    ],
-)
+@each_row(("mode", "expected"), [
+    ("files", "d/f.x link.x"), ("skip", "d/f.x"), ("all", "d/f.x link.x to/f.x"),
+])  # fmt: skip
 def test_symlinks(mode: str, expected: str, run: Run, here: Path) -> None:
     """Links to files, to directories, broken ones, and special files are handled."""
     root = grow(here / "tree", ["d/f.x"])
@@ -413,13 +408,10 @@ def texts(run: Run, root: Path, *words: str) -> dict[str, str]:
             "cat dog",
         ),
         (  # innermost directories of one name are one class; a renamed sample has its label under the new name
-            "A/n1/1.xml T/x/n1/1.jpg T/n2/2.jpg",
-            "cls:-1 --key base --rename key",
-            "1.cls=0 2.cls=1",
-            "n1 n2",
+            "A/n1/1.xml T/x/n1/1.jpg T/n2/2.jpg", "cls:-1 --key base --rename key", "1.cls=0 2.cls=1", "n1 n2",
         ),
     ],
-)
+)  # fmt: skip
 def test_labels(files: str, words: str, expected: str, classes: str, run: Run, here: Path) -> None:
     """Classes of directories are fields, and the lines of a list."""
     root = grow(here / "tree", files.split())
@@ -641,11 +633,8 @@ def test_join(run: Run, here: Path) -> None:
     Path("table.csv").write_text('file,caption,@mask,n\nc/1,"two\nlines",,1\nc/2.jpg,plain,,2\nelsewhere,x,,3\n')
     words = ["--join", "table.csv:file", "-c", "9"]
     assert texts(run, root, *words) == {
-        "c/1.caption": "base64:dHdvCmxpbmVz",
-        "c/1.n": "text:1",
-        "c/2.caption": "text:plain",
-        "c/2.n": "text:2",
-    }
+        "c/1.caption": "base64:dHdvCmxpbmVz", "c/1.n": "text:1", "c/2.caption": "text:plain", "c/2.n": "text:2",
+    }  # fmt: skip
     ran = run("shard", root, *words, "-o", "x-%d.tar")
     rows = "samples with a row: 2, without: 1 ('c/3'); rows without a sample: 1 ('elsewhere')"
     assert f"tarkit: table.csv: {rows}" in ran.lines

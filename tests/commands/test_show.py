@@ -25,13 +25,10 @@ from tests.conftest import PAX, Archive, Content, Feed, Link, Run, each_feed, on
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 640, 480) + b"\x08\2\0\0\0" + bytes(500)
 AB: dict[str, Content] = {
-    "d/a.png": PNG,
-    "d/a.cls": b"7\n",
-    "d/a.json": b'{"label": "cat"}',
-    "d/b.jpg": PNG,
+    "d/a.png": PNG, "d/a.cls": b"7\n", "d/a.json": b'{"label": "cat"}', "d/b.jpg": PNG,
     "d/b.npy": b"\x93NUMPY\1\0\x3a\0" + b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n"[:58] + bytes(8),
     "d/b.pyd": b"cos\nsystem\n(S'touch owned'\ntR.",
-}
+}  # fmt: skip
 SHOWN = [
     "d/a  in.tar at 0",
     "  png   529  png   640 x 480",
@@ -84,13 +81,9 @@ def test_several_inputs(run: Run, archive: Archive) -> None:
     in_turn(
         [
             ([], range(10), ["tarkit: the first 10 samples; -c N shows N, --all shows all"]),
-            (["-q"], range(10), []),
-            (["-c", "3"], range(3), []),
-            (["--count", "12"], range(12), []),
-            (["--all"], range(15), []),
-            (["-c", "0"], (), ["tarkit: no sample selected"]),
-            (["--match", "4$"], (4, 14), []),
-            (["--match", "x"], (), ["tarkit: no sample selected"]),
+            (["-q"], range(10), []), (["-c", "3"], range(3), []), (["--count", "12"], range(12), []),
+            (["--all"], range(15), []), (["-c", "0"], (), ["tarkit: no sample selected"]),
+            (["--match", "4$"], (4, 14), []), (["--match", "x"], (), ["tarkit: no sample selected"]),
             (["--keys-from", "list"], (3, 14),
                 ["tarkit: list: 3 keys requested, 2 found, 1 missing, the first of them 'x'"]),
             (["--keys-from", "list", "-c", "1"], (3,), []),

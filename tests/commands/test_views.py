@@ -433,16 +433,12 @@ def test_an_archive_of_the_view_as_output(run: Run, make: Callable[[], str]) -> 
 
 
 REPLACING = [
-    "cat w.parquet -o out.tar --report data/a.tar",
-    "sort w.parquet -o out.tar --report data/a.tar",
-    "check w.parquet --report data/a.tar",
-    "get a0.jpg w.parquet -o data/a.tar",
-    "show w.parquet --html data/a.tar",
+    "cat w.parquet -o out.tar --report data/a.tar", "sort w.parquet -o out.tar --report data/a.tar",
+    "check w.parquet --report data/a.tar", "get a0.jpg w.parquet -o data/a.tar", "show w.parquet --html data/a.tar",
     "stats w.parquet --html data/a.tar",
     "proc w.parquet -c false --rejects data/a.tar -o out.tar",
-    "split w.parquet -c 9 -o s-%d.tar --manifest data/a.tar",
-    "extract w.parquet -C x/data --force",
-]
+    "split w.parquet -c 9 -o s-%d.tar --manifest data/a.tar", "extract w.parquet -C x/data --force",
+]  # fmt: skip
 
 
 @each_row("command", REPLACING)

@@ -249,15 +249,12 @@ def test_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 ENVIRONMENTS: list[tuple[dict[str, str], str]] = [
     ({"TERM": "xterm-kitty"}, "kitty"),
     ({"TERM": "xterm-256color", "KITTY_WINDOW_ID": "1"}, "kitty"),
-    ({"TERM": "xterm-ghostty"}, "kitty"),
-    ({"TERM_PROGRAM": "iTerm.app"}, "iterm"),
-    ({"LC_TERMINAL": "iTerm2"}, "iterm"),
-    ({"TERM_PROGRAM": "WezTerm"}, "iterm"),
+    ({"TERM": "xterm-ghostty"}, "kitty"), ({"TERM_PROGRAM": "iTerm.app"}, "iterm"),
+    ({"LC_TERMINAL": "iTerm2"}, "iterm"), ({"TERM_PROGRAM": "WezTerm"}, "iterm"),
     ({"TERM": "xterm-256color"}, "blocks"),
     ({"TERM_PROGRAM": "iTerm.app", "TMUX": "/tmp/x,1,0"}, "blocks"),
-    ({"KITTY_WINDOW_ID": "1", "STY": "1.x"}, "blocks"),
-    ({}, "blocks"),
-]
+    ({"KITTY_WINDOW_ID": "1", "STY": "1.x"}, "blocks"), ({}, "blocks"),
+]  # fmt: skip
 
 
 @each_row(("env", "how"), ENVIRONMENTS)
@@ -269,17 +266,12 @@ def test_how_to_draw(env: Mapping[str, str], how: str, monkeypatch: pytest.Monke
     assert screen.how_to_draw(env) == ("sixel" if how == "blocks" else how)
 
 
-@each_row(
-    ("env", "colors"),
-    [
-        ({"TERM": "xterm-256color"}, "256"),
-        ({"TERM": "xterm", "COLORTERM": "truecolor"}, "truecolor"),
-        ({"TERM": "xterm-kitty"}, "truecolor"),
-        ({"TERM": "dumb", "COLORTERM": "truecolor"}, "none"),
-        ({"NO_COLOR": "1", "COLORTERM": "truecolor"}, "none"),
-        ({"NO_COLOR": ""}, "256"),
-    ],
-)
+@each_row(("env", "colors"), [
+    ({"TERM": "xterm-256color"}, "256"),
+    ({"TERM": "xterm", "COLORTERM": "truecolor"}, "truecolor"),
+    ({"TERM": "xterm-kitty"}, "truecolor"), ({"TERM": "dumb", "COLORTERM": "truecolor"}, "none"),
+    ({"NO_COLOR": "1", "COLORTERM": "truecolor"}, "none"), ({"NO_COLOR": ""}, "256"),
+])  # fmt: skip
 def test_colors(env: Mapping[str, str], colors: str) -> None:
     """The environment determines the colours; NO_COLOR takes precedence."""
     assert screen.colors(env) == colors

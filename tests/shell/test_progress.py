@@ -111,15 +111,9 @@ def test_the_bar_moves_with_every_sample() -> None:
     assert all(f"{n} sample" in said for n in (1, 2, 3))
 
 
-@each_row(
-    "words",
-    [
-        "split in.tar -o nowhere/x-%d.tar",
-        "split in.tar -s 1",
-        "cat nothing.tar -o out.tar",
-        "create nothing -o out.tar",
-    ],
-)
+@each_row("words", [
+    "split in.tar -o nowhere/x-%d.tar", "split in.tar -s 1", "cat nothing.tar -o out.tar", "create nothing -o out.tar",
+])  # fmt: skip
 def test_no_empty_bar_before_an_error(words: str) -> None:
     """There is no bar before a sample was written."""
     status, said = terminal(*words.split())
@@ -169,18 +163,14 @@ def test_proc() -> None:
     assert status == 0
 
 
-@each_row(
-    ("words", "names"),
-    [
-        ("cat in.tar -o out.tar", ["cat: writing"]),
-        ("sort in.tar -o out.tar", ["sort: reading", "sort: writing"]),
-        ("shuffle in.tar --seed 1 -o out.tar", ["shuffle: reading", "shuffle: writing"]),
-        ("split -n 3 in.tar -o out-%d.tar", ["split: counting", "split: writing"]),
-        ("shard tree -c 3 -o made-%d.tar", ["shard: planning", "shard: writing"]),
-        ("check in.tar cut.tar --allow truncated", ["check"]),
-        ("each {0..3} -- true", ["each"]),
-    ],
-)
+@each_row(("words", "names"), [
+    ("cat in.tar -o out.tar", ["cat: writing"]),
+    ("sort in.tar -o out.tar", ["sort: reading", "sort: writing"]),
+    ("shuffle in.tar --seed 1 -o out.tar", ["shuffle: reading", "shuffle: writing"]),
+    ("split -n 3 in.tar -o out-%d.tar", ["split: counting", "split: writing"]),
+    ("shard tree -c 3 -o made-%d.tar", ["shard: planning", "shard: writing"]),
+    ("check in.tar cut.tar --allow truncated", ["check"]), ("each {0..3} -- true", ["each"]),
+])  # fmt: skip
 def test_passes_have_names(words: str, names: list[str]) -> None:
     """The bar of each pass has its name, and stays above that of the next one."""
     Path("tree").mkdir(exist_ok=True)
