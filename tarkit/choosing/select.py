@@ -191,6 +191,15 @@ class Select:
         return self.unique_by is None and self.balance is None and not isinstance(self.sample, int)
 
     @property
+    def most(self) -> int | None:
+        """How many samples `slice` and `count` look at; None if they may look at all."""
+        lo, hi, step = self.slice or (0, None, 1)
+        positions = range(lo, _MOST if hi is None else hi, step)[: self.count]
+        if hi is None and self.count is None:
+            return None
+        return positions[-1] + 1 if positions else 0
+
+    @property
     def is_random(self) -> bool:
         """Whether the seed is used."""
         return self.sample is not None or self.balance is not None

@@ -312,7 +312,7 @@ class Chain:
         # parts of samples may come to the first step that orders or counts them, if it joins them
         inputs.gather = next((step.scope for step in steps if step.scope != "sample" or step.opaque), None) == "parts"
         inputs.stream, inputs.reordered, inputs.unread, inputs.field = False, False, False, None
-        inputs.drawn_rows = inputs.listed = inputs.coming = None
+        inputs.drawn_rows = inputs.listed = inputs.most = inputs.coming = None
         flow = Flow(run, inputs, keys_may_repeat=self._origin.keys_may_repeat, as_view=as_view)
         flow.at_end.append(inputs.unchanged)
         with ExitStack() as stack:

@@ -178,11 +178,15 @@ class SampleFilter(Step):
         return self.select.where is None or self.select.where.names <= columns
 
     def prepare(self, inputs: InputReader, before: Sequence[Step], run: Run) -> None:
-        """Say which keys are listed, if it comes first: their samples can be found before any is read."""
+        """Say which samples are needed, if it comes first: of a list of keys, or the first ones."""
         select = self.select
-        alone = select.match is None and select.slice is None and select.count is None  # or keys are found in turn
-        if select.keys is not None and alone and not before and not self.shared:
-            inputs.listed = select.keys.anew() if isinstance(inputs, DatasetReader) and inputs.may_choose else None
+        if before or self.shared or not (isinstance(inputs, DatasetReader) and inputs.may_choose):
+            return
+        if select.keys is not None and select.match is None and select.most is None:  # else keys are found in turn
+            inputs.listed = select.keys.anew()
+        others = (select.match, select.keys, select.exclude_keys, select.where, select.sample)
+        if all(choice is None for choice in others):
+            inputs.most = select.most
 
     def apart(self) -> SampleFilter:
         """Return the filter for a run over some of the archives."""

@@ -112,8 +112,9 @@ class ViewReader:
         return self._file.all_rows
 
     def rows(self) -> Iterator[Rows]:
-        """Yield the rows in order, without those of archives that are left out."""
-        return self._present(self._file.rows()) if self._left_out else self._file.rows()
+        """Yield the rows in order, those that are needed, without those of archives that are left out."""
+        rows_in_order = self._present(self._file.rows()) if self._left_out else self._file.rows()
+        return rows_in_order if self._inputs.most is None else _first(rows_in_order, self._inputs.most)
 
     def _present(self, rows_in_order: Iterator[Rows]) -> Iterator[Rows]:
         for rows in rows_in_order:
@@ -501,6 +502,14 @@ class ViewReader:
         """Free the memory of the archives; another pass reads them again."""
         for source in self._sources.values():
             source.close()
+
+
+def _first(rows_in_order: Iterator[Rows], most: int) -> Iterator[Rows]:
+    """Yield the first rows, at most so many."""
+    while most > 0 and (rows := next(rows_in_order, None)) is not None:
+        count = min(len(rows.keys), most)
+        yield rows.part(0, count)
+        most -= count
 
 
 def _open_plain(location: Location) -> WindowSource:

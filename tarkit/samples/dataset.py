@@ -402,6 +402,7 @@ class InputReader:
         drawn_rows: the rows of views, the only inputs, that are read; None for all.
         coming: where keys are noted of samples that come next; None if no step looks many of them up at once.
         listed: the keys of which samples are needed: of views others may be left unread. None for all.
+        most: how many samples are needed, from the first on: of views others may be left unread. None for all.
         gather: the parts of scattered samples are put together later, so that a key may occur again.
         stream: read files as streams; not with `spool`, which would copy them.
         reordered: contents will be read in another order, once the headers are known: objects with large samples are
@@ -425,6 +426,7 @@ class InputReader:
     drawn_rows: DrawnRows | None = None
     coming: ComingKeys | None = None
     listed: ListedKeys | None = None
+    most: int | None = None
     gather: bool = False
     stream: bool = False
     reordered: bool = False

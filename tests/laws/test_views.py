@@ -94,9 +94,9 @@ CHOICES = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_listed_keys(seed: int, run: Run, here: Path) -> None:
-    """A list chooses of views what it chooses of archives, with the same words, whatever else is chosen."""
+@pytest.mark.parametrize("seed", range(40))
+def test_first_choices(seed: int, run: Run, here: Path) -> None:
+    """A list and a position choose of views what they choose of archives, with the same words, and other choices."""
     draw = random.Random(seed)
     for shard in range(3):
         with tarkit.TarWriter(f"{shard}.tar") as out:
@@ -106,7 +106,8 @@ def test_listed_keys(seed: int, run: Run, here: Path) -> None:
     for name in ("listed", "others"):
         keys = [f"{draw.randrange(4)}/{draw.randrange(410):03}" for _ in range(draw.choice([1, 5, 12, 60]))]
         Path(name).write_text("".join(f"{key}\n" for key in keys))
-    words = ["--keys-from", "listed", *(word for choice in draw.sample(CHOICES, draw.randrange(3)) for word in choice)]
+    choices = draw.sample(CHOICES, draw.randrange(3)) + [["--keys-from", "listed"]] * draw.choice([0, 1, 1])
+    words = [word for choice in choices for word in choice]
     found, expected = (
         run("cat", *(f"{shard}{suffix}" for shard in range(3)), *words, "-o", "-", exit=None)
         for suffix in (".view.parquet", ".tar")
