@@ -10,33 +10,61 @@ from tarkit.tar.reader import Entry, Raw
 
 
 class AlteredSample(TarSample):
-    """A plain sample, of a source that stays, with other contents of fields.
+    """A plain sample, of a source that stays, with other contents of fields: `changes` has these by name, in order.
 
     Who needs contents alone, such as a loader, takes `plain_contents`, which does not put the sample together: that is
     five times as fast.
     """
 
-    __slots__ = ("_made", "_make", "base", "changes", "extent")
+    __slots__ = ("_arguments", "_fields", "_made", "_make", "base", "changes")
 
-    extent: int
     base: TarSample
     changes: Mapping[str, bytes]
 
-    def __init__(self, base: TarSample, changes: Mapping[str, bytes], make: Callable[[], TarSample]) -> None:
-        """Make a sample of `base`; see `TarSample`. `make` puts it together."""
-        self.base, self.changes, self._make = base, changes, make
+    def __init__(
+        self,
+        base: TarSample,
+        fields: tuple[str, ...],
+        changes: Mapping[str, bytes],
+        make: Callable[..., TarSample],
+        *arguments: object,
+    ) -> None:
+        """Make a sample of `base`; see `TarSample`.
+
+        Args:
+            base: the sample.
+            fields: the names of its fields.
+            changes: the contents.
+            make: puts the sample together, of `base` and the `arguments`.
+            arguments: see `make`.
+        """
+        self.base, self._fields, self.changes = base, fields, changes
+        self._make, self._arguments = make, arguments
         self._made: TarSample | None = None
-        self.extent = base.extent
-        for content in changes.values():
-            self.extent += len(content)
         self.key = base.key
         self.more = self.row = self._data = None
         self.plain = True
 
     @property
+    def extent(self) -> int:
+        """The most bytes that the contents of the fields have together."""
+        return self.base.extent + sum(map(len, self.changes.values()))
+
+    def plain_fields(self) -> tuple[str, ...]:
+        """Return the names of the fields."""
+        return tuple({**dict.fromkeys(self._fields), **self.changes})
+
+    def plain_contents(self, data: bytes | None = None) -> dict[str, bytes]:
+        """Return the contents of the fields by their names, in order; none if a file is sparse."""
+        contents = self.base.plain_contents()
+        if contents:
+            contents.update(self.changes)
+        return contents
+
+    @property
     def _whole(self) -> TarSample:
         if self._made is None:
-            self._made = self._make()
+            self._made = self._make(self.base, *self._arguments)
         return self._made
 
     @property

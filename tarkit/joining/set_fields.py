@@ -104,7 +104,7 @@ class _Plan(NamedTuple):
     Attributes:
         simple: columns are contents of fields, and no more.
         columns: of each the field as the sample has it, and as it is set, the number of the column, whether the sample
-            has the field, and whether text is its content as it is.
+            has the field, and whether any bytes and any text are its content as they are.
         choices: the fields of the sample that a row of a view places; None for all.
     """
 
@@ -124,6 +124,7 @@ class FieldSetter:
         self._by_names: dict[tuple[str, ...], list[Assignment]] = {}
         self._adds = assignments is None
         self._plans: dict[tuple[tuple[str, ...], tuple[str, ...]], _Plan] = {}
+        self._latest: tuple[tuple[str, ...] | None, tuple[str, ...], _Plan] = None, (), _Plan(False, [], None)
 
     def apply(self, samples: Iterable[TarSample]) -> Iterator[TarSample]:
         """Yield the samples with their fields; rows that fields were made of are gone, if they are not kept."""
@@ -169,17 +170,19 @@ class FieldSetter:
     def _altered(self, sample: TarSample, row: JoinedRow) -> TarSample | None:
         """Return a plain sample whose fields get contents of columns, or come from a plain sample; None for others."""
         found, fields = row.found, sample.plain_fields()
-        plan = self._plans.get((found.names, fields))
-        if plan is None:
-            plan = self._remember((found.names, fields), row)
+        if found.names is not self._latest[0] or fields != self._latest[1]:
+            self._latest = found.names, fields, self._plan_of(found.names, fields, row)
+        plan, cells = self._latest[2], found.cells
         if not plan.simple or not (sample.base or sample.source.seekable):
             return None
         changes: dict[str, bytes] = {}
-        for name, field, number, there, as_text in plan.columns:
-            cell = found.cells[number]
+        for name, field, number, there, is_free in plan.columns:
+            cell = cells[number]
             if there and (cell is None or self._adds):
                 return None
-            if as_text and type(cell) is str:
+            if is_free and type(cell) is bytes:
+                changes[name] = cell
+            elif is_free and type(cell) is str:
                 changes[name] = cell.encode("utf-8", "surrogateescape")
             elif cell is not None:
                 changes[name] = content_of(cell, field)
@@ -189,8 +192,12 @@ class FieldSetter:
             added = {} if other is None else _chosen_contents(other, plan.choices)
             if not added or not added.keys().isdisjoint(fields) or not added.keys().isdisjoint(changes):
                 return None
-            new = changes | added
-        return AlteredSample(sample, new, partial(self._put_together, sample, changes, other, plan.choices))
+            new = changes | added if changes else added
+        return AlteredSample(sample, fields, new, self._put_together, changes, other, plan.choices)
+
+    def _plan_of(self, names: tuple[str, ...], fields: tuple[str, ...], row: JoinedRow) -> _Plan:
+        plan = self._plans.get((names, fields))
+        return self._remember((names, fields), row) if plan is None else plan
 
     def _put_together(
         self,
@@ -225,8 +232,8 @@ class FieldSetter:
                 simple = False
                 break
             there = spelled(fields, one.field)
-            text = not holds_integer(one.field)
-            set_from.append((there or one.field, one.field, known.index(one.column), there is not None, text))
+            is_free = not holds_integer(one.field)
+            set_from.append((there or one.field, one.field, known.index(one.column), there is not None, is_free))
         plan = self._plans[names] = _Plan(simple, set_from, choices)
         return plan
 

@@ -8,15 +8,14 @@ belong to the sample around them, else to the next one, at the end to the last o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise, repeat
 from operator import lt
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tarkit.streams.files import changed
 from tarkit.streams.ranges import AssembledSource, HeldRange
-from tarkit.streams.source import Source
+from tarkit.streams.source import FileSource, Source
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw, TarReader
 from tarkit.tar.writer import EntryWriter
@@ -36,6 +35,7 @@ KEYLESS = frozenset(
         block.SOLARIS_ATTRIBUTES,
     )
 )
+APART = 1 << 13  # bytes of an entry, as a mean, from which on contents in a file are read one by one
 REMEMBERED = 200_000  # keys of one input that are remembered to find repeated ones
 
 
@@ -315,7 +315,6 @@ class TarSample(SampleBatch):
         row: the row of a view that the sample is of, with values; None for others.
         joined: the table that samples were joined with, for messages: its name and columns. Only there if it was.
         base: the plain sample of which it is made when its entries or its bytes are asked for; None for most samples.
-        changes: by name, contents of fields that replace those of `base` in their places, and of new ones, in order.
     """
 
     __slots__ = ("_data", "_entries", "_named", "joined", "more", "row")
@@ -328,7 +327,6 @@ class TarSample(SampleBatch):
     gathered = False
     entries_held = None
     base: TarSample | None = None
-    changes: Mapping[str, bytes] = MappingProxyType({})
 
     def __init__(
         self,
@@ -411,11 +409,11 @@ class TarSample(SampleBatch):
 
         `data` has the bytes of the sample if the caller has read them.
         """
-        if self.base is not None:
-            contents = self.base.plain_contents()
-            return {**contents, **self.changes} if contents else contents
+        data = self._data if data is None else data
         if data is None:
-            data = self.source.recent(self.start, self.stop) if self._data is None else self._data
+            if self.stop - self.start > APART * len(self.raw) and isinstance(self.source, FileSource):
+                return self._contents_apart(self.source)
+            data = self.source.recent(self.start, self.stop)
         contents, names = {}, field_names
         cut, base = len(self.key or b"") + 1, self.start
         for name, _, start, size, _, _, _, real in self.raw:
@@ -425,10 +423,17 @@ class TarSample(SampleBatch):
             contents[names[name[cut:]]] = data[start : start + size]
         return contents
 
+    def _contents_apart(self, source: FileSource) -> dict[str, bytes]:
+        """Return the contents, each of which is read by itself: a copy of long ones would take longer."""
+        contents, names, cut = {}, field_names, len(self.key or b"") + 1
+        for name, _, start, size, _, _, _, real in self.raw:
+            if real >= 0:
+                return {}
+            contents[names[name[cut:]]] = source.recent(start, start + size)
+        return contents
+
     def plain_fields(self) -> tuple[str, ...]:
         """Return the names of the fields of a plain sample."""
-        if self.base is not None:
-            return tuple({**dict.fromkeys(self.base.plain_fields()), **self.changes})
         cut, names = len(self.key or b"") + 1, field_names
         return tuple([names[entry[0][cut:]] for entry in self.raw])
 

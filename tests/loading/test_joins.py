@@ -34,7 +34,7 @@ def write(path: str, samples: Samples, draw: Random) -> None:
 
 def content(draw: Random) -> bytes:
     """Return bytes, a few of them many."""
-    return draw.randbytes(draw.choice((0, 3, 50, 600, 600, 9000)))
+    return draw.randbytes(draw.choice((0, 3, 50, 600, 600, 9000, 40000)))
 
 
 class Joined:
