@@ -12,7 +12,7 @@ import pytest
 
 from tarkit.cli.app import COMMANDS
 from tarkit.cli.color import wanted_colors
-from tests._tools import TARKIT, each_row, process
+from tests._tools import each_row, process
 from tests.conftest import Archive, Run, on_terminal, tar
 
 BOLD, RED, YELLOW, CYAN, END = "\x1b[1m", "\x1b[31m\x1b[1m", "\x1b[33m\x1b[1m", "\x1b[36m", "\x1b[0m"
@@ -80,9 +80,10 @@ def test_messages(words: list[str], said: str, archive: Archive, monkeypatch: py
     """The first word of an error is red, of a warning yellow, of a hint blue; a pipe has the same words."""
     archive(tar({"a.txt": b""})[:512], "odd.tar")
     assert said in on_stderr(*words)
-    plain = subprocess.run([*TARKIT, *words], capture_output=True, text=True, check=False)
-    assert click.unstyle(said) in plain.stderr
-    assert "\x1b" not in plain.stderr + plain.stdout
+    with process(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+        out, err = started.communicate()
+    assert click.unstyle(said) in err.decode()
+    assert b"\x1b" not in out + err
     with monkeypatch.context() as changed:
         changed.setenv("TERM", "dumb")
         assert click.unstyle(said) in on_stderr(*words)
