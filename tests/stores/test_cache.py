@@ -27,7 +27,7 @@ from tarkit.stores.cache import PART, CachedFile, _file_name
 from tarkit.stores.store import Info, StoreOptions, silent
 from tarkit.streams.location import expand_inputs
 from tarkit.streams.source import FileSource
-from tests._tools import TARKIT, archive, each_row, happens
+from tests._tools import TARKIT, archive, each_row, happens, process
 from tests.conftest import tarkit as tarkit_command
 from tests.stores._http import HttpServer, Served
 
@@ -76,8 +76,8 @@ def shard(name: str = "a", size: int = 2 * MB) -> bytes:
     return archive([(f"{name}.bin", random.Random(name).randbytes(size)), (f"{name}.cls", b"1")])
 
 
-def started(*words: str, **how: object) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*TARKIT, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)  # type: ignore[call-overload,no-any-return]
+def started(*words: str) -> subprocess.Popen[bytes]:
+    return process(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 # ---- One process
@@ -483,13 +483,13 @@ def test_a_killed_process_blocks_nobody(server: HttpServer, tmp_path: Path) -> N
 def test_a_signal_removes_what_was_fetched(signum: int, server: HttpServer, tmp_path: Path) -> None:
     url = server.serve("/a.tar", shard(size=6 * MB), stall=MB)
     cache = tmp_path / str(signum)
-    process = started("cat", url, "--cache", str(cache), "-o", "-")
+    fetching = started("cat", url, "--cache", str(cache), "-o", "-")
     assert happens(
         lambda: any(path.name.endswith(PART) and path.stat().st_size for path in (cache / "tarkit").glob("*"))
     )
-    process.send_signal(signum)
-    process.communicate(timeout=20)
-    assert process.returncode == -signum
+    fetching.send_signal(signum)
+    fetching.communicate(timeout=20)
+    assert fetching.returncode == -signum
     assert files(cache) == []
 
 
@@ -565,11 +565,11 @@ def test_nothing_is_left_after_a_kill_at_any_time(server: HttpServer, configure:
     data = shard(size=6 * MB)
     url = server.serve("/a.tar", data, change=lambda served, number: time.sleep(0.1))
     for n in range(0, 8, 2):
-        process = started("cat", url, "--cache", str(tmp_path), "-o", "-")
+        fetching = started("cat", url, "--cache", str(tmp_path), "-o", "-")
         with suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=0.2 + 0.1 * n)
-        process.kill()
-        process.communicate()
+            fetching.communicate(timeout=0.2 + 0.1 * n)
+        fetching.kill()
+        fetching.communicate()
         for path in (tmp_path / "tarkit").glob("*.tar"):
             assert path.read_bytes() == data
             path.unlink()

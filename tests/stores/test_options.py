@@ -112,9 +112,8 @@ with tarkit.TarWriter("s3://bucket/session.tar", storage_options=one) as out:
     out.write("a", {"txt": "x"})
 print(len(list(tarkit.open("s3://bucket/session.tar", storage_options=one))))
 """
-    assert (
-        run(servers, program, AWS_SESSION_TOKEN="another", AWS_ACCESS_KEY_ID="no", AWS_SECRET_ACCESS_KEY="no") == "1\n"
-    )
+    others = {"AWS_SESSION_TOKEN": "another", "AWS_ACCESS_KEY_ID": "no", "AWS_SECRET_ACCESS_KEY": "no"}
+    assert run(servers, program, **others) == "1\n"
 
 
 def test_caches_and_rules_of_one_call(server: HttpServer, here: Path) -> None:
