@@ -7,6 +7,7 @@ import hashlib
 import json
 import random
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -171,15 +172,22 @@ def test_a_command_that_gives_keys(files: Path) -> None:
         keys()
 
 
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    """The address of moto."""
+    with moto() as url:
+        yield url
+
+
 @each_row("variable", ["AWS_REGION", "AWS_DEFAULT_REGION", ""])
-def test_keys_of_a_role(variable: str, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_a_role(variable: str, endpoint: str, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """boto3 asks the service for them, in the region of the profile or of either variable."""
     region = "" if variable else "region = us-east-1\n"
     role = "role_arn = arn:aws:iam::123456789012:role/x\nsource_profile = q\n"
     (files / "config").write_text(
         f"[profile p]\n{role}{region}[profile q]\naws_access_key_id=q\naws_secret_access_key=q\n"
     )
-    with moto() as endpoint, monkeypatch.context() as patch:
+    with monkeypatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", endpoint)
         patch.setenv("AWS_PROFILE", "p")
         for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
