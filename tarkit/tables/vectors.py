@@ -9,10 +9,10 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import compress, pairwise, repeat
+from itertools import compress, repeat
 from typing import Any, Literal, NamedTuple, Protocol
 
-from tarkit.tables.parquet import plain_values
+from tarkit.tables.parquet import load_compute, load_pyarrow, plain_values
 
 NUMBERS, TEXTS, TRUTHS, OTHERS = "numbers", "texts", "truths", ""
 """Kinds of vectors: all values are numbers but true and false, text, true or false, or of any type."""
@@ -197,13 +197,12 @@ def buffer_numbers(buffer: Any, first: int, count: int, code: Literal["q", "Q", 
 
 
 def key_list(array: Any) -> list[bytes]:
-    """Return keys as bytes, of an array of text: of its buffers, in a fifth of the time of `to_pylist`."""
-    text = array.cast("large_binary")
-    _, offsets, data = text.buffers()
-    ends = buffer_numbers(offsets, text.offset, len(text) + 1).tolist()
-    held = b"" if data is None else bytes(memoryview(data)[ends[0] : ends[-1]])
-    first = ends[0]
-    return [held[low - first : high - first] for low, high in pairwise(ends)]
+    """Return keys as bytes, of an array of text without nulls: as one text in a fifth of the time of each alone."""
+    arrow, _ = load_pyarrow("a view")
+    keys = array.cast("binary")
+    one = arrow.ListArray.from_arrays(arrow.array([0, len(keys)], arrow.int32()), keys)
+    several: list[bytes] = load_compute().binary_join(one, b"\0")[0].as_py().split(b"\0")
+    return several if len(several) == len(keys) else keys.to_pylist()  # none, or one that has a zero
 
 
 def vector_of(array: Any) -> Vector:
