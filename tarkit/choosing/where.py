@@ -91,7 +91,8 @@ class Where:
     def flags(self, columns: Columns) -> list[bool] | None:
         """Return which of many samples or rows are selected; None if one of them may be a problem."""
         try:
-            return list(map(bool, self._values(columns).values))
+            kind, values = self._values(columns)
+            return list(values if kind == vectors.TRUTHS else map(bool, values))
         except FAILURES:
             return None
 

@@ -105,10 +105,9 @@ class RowBatch(SampleBatch):
         arrow, compute, columns = load_pyarrow("a view")[0], load_compute(), self.columns
         sizes = arrow.array([source.size or 0 for source in self.sources], arrow.int64())
         starts, stops = columns.starts, columns.stops
-        odd = compute.bit_wise_and(compute.bit_wise_or(starts, stops), block.BLOCK - 1)
+        odd = compute.bit_wise_and(compute.bit_wise_or(starts, stops), -1 << 63 | (block.BLOCK - 1))
         tests = [
-            compute.not_equal(odd, 0),
-            compute.less(starts, 0),
+            compute.not_equal(odd, 0),  # also where one is negative
             compute.less_equal(stops, starts),
             compute.greater(stops, sizes.take(columns.shards)),
         ]
@@ -310,6 +309,6 @@ def _bytes_array(data: bytes) -> Any:
 
 def renumbered(numbers: Any, number_of: Callable[[int], int]) -> Any:
     """Return numbers of an array of Arrow, each replaced by that which a function gives, as int32."""
-    arrow, compute = load_pyarrow("a view")[0], load_compute()
-    used = numbers.unique()
-    return arrow.array(map(number_of, used.to_pylist()), arrow.int32()).take(compute.index_in(numbers, used))
+    arrow, _ = load_pyarrow("a view")
+    used = {number: number_of(number) for number in numbers.unique().to_pylist()}
+    return arrow.array(map(used.get, range(max(used, default=-1) + 1)), arrow.int32()).take(numbers)
