@@ -52,7 +52,7 @@ class Compared(NamedTuple):
     def load(self) -> None:
         """Import the libraries that it needs. Raises MissingLibrary."""
         if self.name.startswith("phash."):
-            from tarkit.media import phash
+            from tarkit.decoding import phash
 
             phash.load()
         if self.distance:

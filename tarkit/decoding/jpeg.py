@@ -21,16 +21,18 @@ from tarkit.media.libraries import media_library
 from tarkit.media.limits import check_decoded
 
 MAGIC = b"\xff\xd8\xff"
+LUMA = "Y"
+"""In place of a mode: grey values as they are stored, also of a picture in colours, which Pillow gives by `draft`."""
 _FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended and progressive, all with Huffman codes
 _APP1, _APP15 = 0xE1, 0xEF  # segments of EXIF data, and of none
 _LUMA = (0x11, 0x12, 0x14, 0x21, 0x22, 0x41)  # horizontal and vertical samples for one of each colour
-_BANDS = {"L": ("GRAY", 1), "RGB": ("RGB", 3), "RGBA": ("RGBA", 4)}
+_BANDS = {"L": ("GRAY", 1), LUMA: ("GRAY", 3), "RGB": ("RGB", 3), "RGBA": ("RGBA", 4)}
 _OF_TORCH = ("torchvision.io", "torchcodec.decoders")
 """Modules with the same function `decode_jpeg`. It is deprecated in torchvision since 0.29, for that of torchcodec."""
 
 
 def jpeg_size(data: bytes, mode: str) -> tuple[int, int] | None:
-    """Return height and width of an ordinary picture that may become a mode of Pillow by `jpeg_pixels`, else None."""
+    """Return height and width of an ordinary picture that may become `mode` by `jpeg_pixels`, else None."""
     if not data.startswith(MAGIC):
         return None
     size = None
@@ -60,7 +62,7 @@ def jpeg_pixels(data: bytes, mode: str, size: tuple[int, int], scale: int = 1) -
 
     Args:
         data: the picture.
-        mode: L, RGB or RGBA.
+        mode: L, RGB, RGBA or LUMA.
         size: what `jpeg_size` returned.
         scale: 1, 2, 4 or 8, by which height and width are divided, and rounded up, while it is decoded.
 
@@ -78,7 +80,7 @@ def jpeg_pixels(data: bytes, mode: str, size: tuple[int, int], scale: int = 1) -
         pixels = library.decode_jpeg(data, colorspace=colours, min_height=height, min_width=width)
     except ValueError:
         return None
-    return pixels[:, :, 0] if bands == 1 else pixels
+    return pixels[:, :, 0] if colours == "GRAY" else pixels
 
 
 def _by_torch(data: bytes, colours: str) -> Any:

@@ -87,7 +87,7 @@ def _sha256(lookup: FieldLookup, field: bytes, raw: Raw) -> str:
 
 def _phash(lookup: FieldLookup, field: bytes, raw: Raw) -> str:
     from tarkit.media.limits import DEFAULT
-    from tarkit.media.phash import difference_hash
+    from tarkit.decoding.phash import difference_hash
 
     data = lookup.content(field, raw, DEFAULT)
     return f"{_decoded(lookup, field, 'a picture that can be decoded', lambda: difference_hash(data)):016x}"

@@ -135,7 +135,7 @@ def test_pictures(run: Run, archive: Archive) -> None:
     """Planted duplicates are found: the same bytes, recompressed and resized; no other picture is."""
     pytest.importorskip("numpy")
     pytest.importorskip("PIL.Image")
-    from tests.media.test_phash import landscape, stored
+    from tests.decoding.test_phash import landscape, stored
 
     pictures = [landscape(seed) for seed in range(40)]
     val = {

@@ -10,11 +10,14 @@ a value). Grey values are rounded to 1/16: whole ones change in twice as many bi
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
+from tarkit.decoding.jpeg import LUMA, jpeg_pixels, jpeg_size
 from tarkit.errors import TarkitError
 from tarkit.media.coding_pictures import DEEP, open_image, spread
 from tarkit.media.libraries import media_library
+from tarkit.media.limits import TooLarge
 
 _SIZE = 9, 8
 _DECODED = 72, 64  # the minimum size of a picture that is decoded at reduced size; of 300 pictures that were resized to
@@ -38,24 +41,38 @@ def difference_hash(data: bytes) -> int:
         Exception: whatever Pillow raises for a damaged picture.
     """
     Image = media_library("PIL.Image", "pictures")
+    grey = _of_jpeg(Image, data) or _of_picture(Image, data)
+    small = grey.convert("F").resize(_SIZE, Image.Resampling.BILINEAR)
+    bits = [
+        # only values near to each other need rounding, which takes two thirds of the time if all are rounded
+        "1" if left < right and (right - left > 1 / _STEPS or round(_STEPS * left) < round(_STEPS * right)) else "0"
+        for left, right in pairwise(memoryview(small.tobytes()).cast("f"))
+    ]
+    del bits[8::9]  # between the end of a row and the next one
+    return int("".join(bits), 2)
+
+
+def _of_jpeg(Image: Any, data: bytes) -> Any:
+    """Return the grey values of an ordinary JPEG at reduced size, in two thirds of the time of Pillow; None for others."""
+    if (size := jpeg_size(data, LUMA)) is None:
+        return None
+    times = min(size[0] // _DECODED[1], size[1] // _DECODED[0])
+    try:
+        pixels = jpeg_pixels(data, LUMA, size, next(scale for scale in (8, 4, 2, 1) if times >= scale or scale == 1))
+    except TooLarge:  # Pillow says so
+        return None
+    return None if pixels is None else Image.fromarray(pixels)
+
+
+def _of_picture(Image: Any, data: bytes) -> Any:
+    """Return a picture as grey values from 0 to 255, over white where it is transparent."""
     try:
         image = open_image(data)
     except Image.UnidentifiedImageError:
         raise TarkitError("it is not JPEG, PNG, WebP, GIF, BMP, TIFF or PPM, or its header is damaged") from None
     image.draft("L", _DECODED)
-    small = _grey(Image, image).resize(_SIZE, Image.Resampling.BILINEAR)
-    pixels = [round(_STEPS * pixel) for pixel in memoryview(small.tobytes()).cast("f")]
-    value = 0
-    for row in range(0, 72, 9):
-        for at in range(row, row + 8):
-            value = value << 1 | (pixels[at] < pixels[at + 1])
-    return value
-
-
-def _grey(Image: Any, image: Any) -> Any:
-    """Return a picture as grey values of 32 bits from 0 to 255, over white where it is transparent."""
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         white.alpha_composite(image.convert("RGBA"))
         image = white
-    return spread(image) if image.mode.startswith(DEEP) else image.convert("L").convert("F")
+    return spread(image) if image.mode.startswith(DEEP) else image.convert("L")

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests._tools import each_row
+from tests._tools import ROUNDS, each_row
 from tests.conftest import Archive, Run
 
 Image = pytest.importorskip("PIL.Image")
 ImageOps = pytest.importorskip("PIL.ImageOps")
 
+from tarkit.decoding import phash  # noqa: E402
+from tarkit.decoding.phash import difference_hash  # noqa: E402
 from tarkit.media.coding_pictures import MODES  # noqa: E402
-from tarkit.media.phash import difference_hash  # noqa: E402
 
 
 def landscape(seed: int, size: tuple[int, int] = (320, 300)) -> Any:
@@ -102,6 +103,40 @@ def test_transparent_animated_rotated() -> None:
     turned = Image.Exif()
     turned[0x0112] = 6
     assert distance(stored(picture, exif=turned), stored(picture)) == 0
+
+
+def test_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hash of a JPEG is the same with and without simplejpeg, whole or damaged; so is its error."""
+    pytest.importorskip("simplejpeg")
+    from tests.decoding.test_jpeg import drawn, hide
+    from tests.decoding.test_picture import ODD
+
+    draw, some = random.Random(7), [*ODD.values()]
+    for seed in range(40 * ROUNDS):
+        size = draw.choice([(320, 300), (1, 1), (71, 700), (143, 129), (144, 128), (300, 257), (577, 520)])
+        picture = landscape(seed, size).convert(draw.choice(["RGB", "RGB", "L", "CMYK", "YCbCr"]))
+        progressive, quality = draw.random() < 0.3, draw.choice([5, 60, 95])
+        data = bytearray(stored(picture, progressive=progressive, quality=quality, subsampling=draw.choice([0, 1, 2])))
+        for _ in range(draw.choice([0, 0, 1, 3])):
+            data[draw.randrange(3, len(data))] = draw.randrange(256)
+        some += [bytes(data), drawn(draw), drawn(draw)]
+    assert sum(phash._of_jpeg(Image, data) is not None for data in some) > 30 * ROUNDS
+    found = []
+    for library in ("simplejpeg", "none"):
+        hide(monkeypatch, library)
+        for limit in ("256M", "300k"):
+            monkeypatch.setenv("TARKIT_DECODE_LIMIT", limit)
+            found.append([outcome(data) for data in some])
+    assert found[:2] == found[2:]
+    assert found[0] != found[1]
+
+
+def outcome(data: bytes) -> int | str:
+    """Return the hash of a picture, or the error."""
+    try:
+        return difference_hash(data)
+    except Exception as error:
+        return f"{type(error).__name__} {error}"
 
 
 def test_values(run: Run, archive: Archive) -> None:
