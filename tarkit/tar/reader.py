@@ -147,6 +147,7 @@ class TarReader:
             0,
         )  # the bytes that `raw` has in memory, and the offset of their end
         self._passed: Raw | None = None  # the entry after which `raw` continues
+        self._near = False  # whether the samples that the accelerator found last were in memory
         self._ends_at_marker = False  # whether bytes behind the end-of-archive marker are ignored
 
     def restart(self, pos: int) -> TarReader:
@@ -253,9 +254,15 @@ class TarReader:
         if scan is None or not self.plain:
             return None
         chunk, end = self._chunk
+        if self._near and end - entry[1] < NEAR and isinstance(source, FileSource):
+            chunk = source.peek(entry[1], NEAR)  # the next window begins with the sample that this one cuts
+            end = entry[1] + len(chunk)
+            self._chunk, self._passed = (chunk, end), entry  # where `raw` takes the window anew
+        self._near = False
         if self.holds(entry):
             arrays = scan(chunk, end - len(chunk), -1, 0, entry[1], whole, field, 0, _MOST)
             if arrays is not None:
+                self._near = True
                 return arrays, lambda places: [bytes(chunk[at : at + size]) for at, size in places]
             if end - entry[1] >= NEAR:  # so much of it is in memory: most likely it is not plain
                 return None
