@@ -81,7 +81,7 @@ def field_table() -> str:
 def property_table() -> str:
     """Return the table of the properties of fields for docs/formats/fields.md."""
     lines = ["| name | property | value | cost: reads | extra |", "|---|---|---|---|---|"]
-    for word, (meaning, _, form, cost, extra) in PROPERTIES.items():
+    for word, (meaning, _, form, cost, extra, _) in PROPERTIES.items():
         lines.append(f"| `{word}.FIELD` | {meaning} | {form} | {cost} | {extra} |")
     return "\n".join(lines)
 

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from struct import Struct
 from typing import Any, NamedTuple
@@ -21,9 +21,10 @@ from tarkit.checking.shard import BATCH, CheckedSample, Item
 from tarkit.errors import MissingLibrary, Problem, TarkitError, Usage, show, spell
 from tarkit.pipeline.chain import Archives
 from tarkit.pipeline.run import Run
+from tarkit.samples.columns import cells_of
 from tarkit.samples.lookup import FieldLookup
 from tarkit.samples.properties import PROPERTIES
-from tarkit.samples.sample import singly
+from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.samples.values import Name
 from tarkit.sizes import plural
 from tarkit.spill.multimap import Multimap, in_runs
@@ -33,7 +34,8 @@ from tarkit.streams.location import Location, is_view
 DISTANCE = 4  # bits in which hashes of pictures that look alike may differ, unless others are asked for
 FARTHEST = 16
 _CELL = 16 << 20  # bytes of a field that is compared
-_LONG = 32  # bytes of a value, of which more are hashed
+_LONG = 32  # bytes of a value, of which more are hashed,
+_DIGITS = 64  # but for values of so many: those of `sha256.FIELD`
 _PLACE = Struct("<BIQQ")  # the set (0 or 1), the index of a shard in it, the offset, the number of the sample
 _HASH = re.compile(rb"[0-9A-Fa-f]{16}")
 _NONE = (1 << 64) - 1  # in place of the bits and the position of a hash
@@ -84,29 +86,16 @@ def read_values(compared: Compared, tmpdir: str | None, job: tuple[int, Location
     policy = FindingPolicy(location.name, report.located)
     reader = Archives((location,)).open(Run(policy), tmpdir, spool=False)
     reader.moves, reader.contents = False, name.needs_entries
-    batch: list[CheckedSample] = []
+    samples: list[CheckedSample] = []
     try:
-        for sample in singly(reader.batches()):
-            if sample.key is not None:
-                try:
-                    lookup = FieldLookup(sample)
-                    value = _as_bytes(name.cell(lookup, _CELL))
-                    if compared.distance and not _HASH.fullmatch(value):
-                        raise lookup.bad(os.fsencode(compared.name), "is not a hash of 16 hexadecimal digits")
-                    batch.append((sample.key, sample.start if report.located else report.samples, value))
-                except Problem as problem:
-                    problem.hint = f"{spell('allow', problem.name)}: samples without the value are no problem"
-                    policy.apply(problem)
-                    policy.findings[-1] = policy.findings[-1]._replace(key=sample.key)
-                report.samples += 1
-                report.first, report.last = report.first or sample.key, sample.key
-            report.entries += len(sample.raw)
-            report.size = sample.stop if report.located else report.size + sample.size
-            if policy.findings or len(batch) >= BATCH:
+        for batch in reader.batches():
+            together = None if isinstance(batch, TarSample) else _together(batch, name, report)
+            samples += _singly(batch, name, compared, report, policy) if together is None else together
+            if policy.findings or len(samples) >= BATCH:
                 yield from policy.findings
                 policy.findings.clear()
-                yield batch
-                batch = []
+                yield samples
+                samples = []
         report.size += reader.zeros or 0
     except (MissingLibrary, Usage):
         raise
@@ -114,16 +103,54 @@ def read_values(compared: Compared, tmpdir: str | None, job: tuple[int, Location
         report.readable = False
         policy.findings.append(unreadable_shard(location.name, error))
     yield from policy.findings
-    yield batch
+    yield samples
     yield report
+
+
+def _together(batch: SampleBatch, name: Name, report: ShardReport) -> Iterable[CheckedSample] | None:
+    """Return samples with their values, which are counted, as `_singly` does; None if one may be a problem."""
+    cells = cells_of(batch, name)
+    if cells is None or batch.entries_held is None:
+        return None
+    starts: Sequence[int] = [batch.start, *batch.stops[:-1]]
+    if not report.located:
+        starts = range(report.samples, report.samples + batch.count)
+    ends, first = batch.entries_held.columns.ends, batch.first
+    report.samples += batch.count
+    report.entries += ends[first + batch.count - 1] - (ends[first - 1] if first else 0)
+    report.first, report.last = report.first or batch.first_key, batch.key
+    report.size = batch.stop if report.located else report.size + batch.stop - batch.start
+    return zip(batch.keys, starts, map(_as_bytes, cells), strict=True)  # type: ignore[arg-type]
+
+
+def _singly(
+    batch: SampleBatch, name: Name, compared: Compared, report: ShardReport, policy: FindingPolicy
+) -> Iterator[CheckedSample]:
+    """Yield the samples that have a value, with it; all are counted."""
+    for sample in batch:
+        if sample.key is not None:
+            try:
+                lookup = FieldLookup(sample)
+                value = _as_bytes(name.cell(lookup, _CELL))
+                if compared.distance and not _HASH.fullmatch(value):
+                    raise lookup.bad(os.fsencode(compared.name), "is not a hash of 16 hexadecimal digits")
+                yield sample.key, sample.start if report.located else report.samples, value
+            except Problem as problem:
+                problem.hint = f"{spell('allow', problem.name)}: samples without the value are no problem"
+                policy.apply(problem)
+                policy.findings[-1] = policy.findings[-1]._replace(key=sample.key)
+            report.samples += 1
+            report.first, report.last = report.first or sample.key, sample.key
+        report.entries += len(sample.raw)
+        report.size = sample.stop if report.located else report.size + sample.size
 
 
 def _as_bytes(value: Any) -> bytes:
     if isinstance(value, str):
-        value = os.fsencode(value)
+        value = value.encode("utf-8", "surrogateescape")
     elif not isinstance(value, bytes):
         value = json.dumps(value, sort_keys=True).encode()
-    return value if len(value) <= _LONG else b"#" + sha256(value).digest()
+    return value if len(value) <= _LONG or len(value) == _DIGITS else b"#" + sha256(value).digest()
 
 
 def refuse_own(locations: Sequence[Location], others: Sequence[Location], compared: Compared) -> None:

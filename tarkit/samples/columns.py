@@ -14,6 +14,7 @@ from itertools import accumulate, compress, pairwise, repeat
 from operator import add, itemgetter
 from typing import Any
 
+from tarkit.errors import Problem
 from tarkit.samples.lookup import (
     JSON,
     SMALL,
@@ -24,9 +25,22 @@ from tarkit.samples.lookup import (
     number_or_text,
 )
 from tarkit.samples.names import spelled
+from tarkit.samples.properties import PROPERTIES
 from tarkit.samples.sample import OPEN, Condition, SampleBatch, TarSample
 from tarkit.samples.values import Name, step_into
-from tarkit.tables.vectors import CELL, EXACT, NUMBERS, PRESENT, TEXT, TEXTS, TRUTHS, Columns, Vector, vector_like
+from tarkit.tables.vectors import (
+    CELL,
+    EXACT,
+    FAILURES,
+    NUMBERS,
+    PRESENT,
+    TEXT,
+    TEXTS,
+    TRUTHS,
+    Columns,
+    Vector,
+    vector_like,
+)
 from tarkit.tar.fast import EntryColumns
 
 TOGETHER = 1 << 22  # bytes of a batch that are read as a whole for contents
@@ -56,6 +70,14 @@ class _Shared:
         if self._bytes is None:
             self._bytes = source.recent(begin, end)
         held = self._bytes
+        return [held[start - begin : stop - begin] for start, stop in zip(starts, stops, strict=True)]
+
+    def views(self, starts: Iterable[int], stops: Iterable[int]) -> Iterable[bytes | memoryview]:
+        """Return the same without copies, each valid until the next one is taken."""
+        source, begin, end = self.samples.source, self.samples.start, self.samples.stop
+        if end - begin > TOGETHER:
+            return map(source.view, starts, stops)
+        held = source.view(begin, end)
         return [held[start - begin : stop - begin] for start, stop in zip(starts, stops, strict=True)]
 
 
@@ -113,12 +135,16 @@ class SameFields(Columns):
 
     def contents(self, place: int) -> list[bytes]:
         """Return the contents of a field. Raises ValueError if one is long."""
+        return self.batch.pieces(*self._ranges(place))
+
+    def _ranges(self, place: int) -> tuple[Iterable[int], Iterable[int]]:
+        """Return where the contents of a field begin and end. Raises ValueError if one is long."""
         columns = self.batch.entries
         assert columns is not None
         data, sizes = self.of(columns.data, place), self.of(columns.sizes, place)
         if max(sizes, default=0) > SMALL:
             raise ValueError
-        return self.batch.pieces(data, map(add, data, sizes))
+        return data, map(add, data, sizes)
 
     def _vector(self, name: Name, form: str) -> Vector:
         if name.is_key:
@@ -173,6 +199,8 @@ class SameFields(Columns):
             columns = self.batch.entries
             if place is None or columns is None:
                 raise KeyError(field)
+            if (of_contents := PROPERTIES[word].of_contents) is not None:
+                return vector_like(list(map(of_contents(), self.batch.views(*self._ranges(place)))))
             column = {"size": columns.sizes, "offset": columns.data, "header": columns.starts}[word]
             return Vector(NUMBERS, self.of(column, place))
         samples = self.batch.samples
@@ -216,6 +244,18 @@ def groups_of(batch: SampleBatch) -> list[SameFields] | None:
         numbers.append(number)
         firsts.append(low)
     return [SameFields(shared, fields, *some) for fields, some in places.items()]
+
+
+def cells_of(batch: SampleBatch, name: Name) -> list[Any] | None:
+    """Return the cell of each sample; None if one may be a problem, or without groups."""
+    groups, cells = groups_of(batch) if name.columnar else None, list[Any](repeat(None, batch.count))
+    try:
+        for group in groups or ():
+            for number, cell in zip(group.numbers, group.get(name, CELL).values, strict=True):
+                cells[number] = cell
+    except (*FAILURES, Problem):
+        return None
+    return None if groups is None else cells
 
 
 def flags_of(batch: SampleBatch, condition: Condition) -> bytearray | None:

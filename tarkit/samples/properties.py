@@ -29,6 +29,7 @@ class Property(NamedTuple):
         form: its type and unit, for the documentation.
         cost: what is read and computed for it, for the documentation.
         extra: the extra of tarkit that installs the library.
+        of_contents: returns the function of a content of at most WHOLE bytes that does the same; None if there is none.
     """
 
     meaning: str
@@ -36,6 +37,7 @@ class Property(NamedTuple):
     form: str
     cost: str
     extra: str = ""
+    of_contents: Callable[[], Callable[[bytes | memoryview], Any]] | None = None
 
 
 def _size(lookup: FieldLookup, field: bytes, raw: Raw) -> int:
@@ -73,6 +75,12 @@ def _pixels(lookup: FieldLookup, field: bytes, raw: Raw) -> tuple[int, int]:
     return pixels
 
 
+def _digest() -> Callable[[bytes | memoryview], str]:
+    from hashlib import sha256
+
+    return lambda content: sha256(content).hexdigest()
+
+
 def _sha256(lookup: FieldLookup, field: bytes, raw: Raw) -> str:
     from hashlib import sha256
 
@@ -86,8 +94,8 @@ def _sha256(lookup: FieldLookup, field: bytes, raw: Raw) -> str:
 
 
 def _phash(lookup: FieldLookup, field: bytes, raw: Raw) -> str:
-    from tarkit.media.limits import DEFAULT
     from tarkit.decoding.phash import difference_hash
+    from tarkit.media.limits import DEFAULT
 
     data = lookup.content(field, raw, DEFAULT)
     return f"{_decoded(lookup, field, 'a picture that can be decoded', lambda: difference_hash(data)):016x}"
@@ -153,7 +161,7 @@ PROPERTIES = {
     ),
     "width": Property("width of a picture", _width, "integer, pixels as stored", "the header of the picture"),
     "height": Property("height of a picture", _height, "integer, pixels as stored", "the header of the picture"),
-    "sha256": Property("SHA-256 of a field", _sha256, "text, 64 hexadecimal digits", "the content"),
+    "sha256": Property("SHA-256 of a field", _sha256, "text, 64 hexadecimal digits", "the content", "", _digest),
     "phash": Property(
         "perceptual hash of a picture",
         _phash,

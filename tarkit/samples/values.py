@@ -52,7 +52,8 @@ class Name:
         self._word = None if exact else (_WORDS.get(text) or _of_field(head, rest))
         # a word, and the field of which it is a property
         self.word = (text, b"") if text in _WORDS else (head, os.fsencode(rest))
-        self.columnar = self._word is None or self.word[0] in COLUMNAR  # whether `columns` has its values
+        # whether `columns` has its values
+        self.columnar = self._word is None or self.word[0] in COLUMNAR or PROPERTIES[head].of_contents is not None
         steps = [] if exact else parse_path(text)
         self.paths = [
             (os.fsencode(text[: steps[cut][0]]), [step for _, step in steps[cut:]])

@@ -65,6 +65,10 @@ class Source:
 
     def recent(self, start: int, stop: int) -> bytes:
         """Return the same, from memory if they were read ahead. Only for the thread that calls `peek`."""
+        return bytes(self.view(start, stop))
+
+    def view(self, start: int, stop: int) -> bytes | memoryview:
+        """Return what `recent` does, if possible without a copy: valid until the source is read again."""
         return self.read(start, stop)
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
@@ -135,9 +139,9 @@ class WindowSource(Source):
         """Return whether a position is in what is held or at most so far behind it as is read ahead."""
         return self._base <= pos <= self._end + min(self.ahead[self._level], self.gap)
 
-    def recent(self, start: int, stop: int) -> bytes:
+    def view(self, start: int, stop: int) -> bytes | memoryview:
         near = self._base <= start and stop <= self._end
-        return bytes(self._seen[start - self._base : stop - self._base]) if near else self.read(start, stop)
+        return self._seen[start - self._base : stop - self._base] if near else self.read(start, stop)
 
     @property
     def written(self) -> int | None:
@@ -290,6 +294,10 @@ class StreamSource(Source):
         if stop > self._base:
             data += self._view[max(start - self._base, 0) : stop - self._base]
         return data
+
+    def view(self, start: int, stop: int) -> bytes | memoryview:
+        near = self._base <= start and stop <= self._base + self._filled
+        return self._view[start - self._base : stop - self._base] if near else self.read(start, stop)
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to `sink`; those that are not in the window yet are not kept."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,23 @@ def test_views_and_random_sets(run: Run, archive: Archive, monkeypatch: pytest.M
     run("cat", shards[0], "-o", "a.view.parquet")
     ran = run("check", "a.view.parquet", "--leak", shards[1], "--by", "x", "--json", exit=1)
     assert [(each["key"], each["offset"]) for each in objects(ran, "problem")] == [(key, None) for key in expected]
+
+
+def test_values_like_those_that_are_kept(run: Run, archive: Archive) -> None:
+    """A long value is kept as its SHA-256: a value that looks like what is kept is another one, at any length."""
+    values = [b"x" * length for length in (0, 31, 32, 33, 34, 63, 64, 65, 66, 10_000)]
+    values += [mark + form for value in values for form in forms(value) for mark in (b"", b"#")]
+    archive({f"{number:03}.x": value for number, value in enumerate(dict.fromkeys(values))}, "a.tar")
+    archive({f"{number:03}.y": value for number, value in enumerate(values)}, "b.tar")
+    run("check", "a.tar", "--unique", "--by", "x")
+    ran = run("check", "b.tar", "--unique", "--by", "y", "--json", exit=1)
+    assert len(objects(ran, "problem")) == len(values) - len(set(values))
+
+
+def forms(value: bytes) -> tuple[bytes, ...]:
+    """Return what may be kept of a value."""
+    digest = sha256(value)
+    return value, digest.digest(), digest.hexdigest().encode()
 
 
 # ---- Pictures that look alike

@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 
 import tarkit
 from tarkit.errors import TarkitError
+from tarkit.samples import columns
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.sample import SampleBatch, singly
+from tarkit.spill import multimap
 from tarkit.tar import fast, reader
 from tests._odd import extension, header, padded
 
@@ -32,6 +35,8 @@ EXPRESSIONS = [
     *(
         "json.tags", "json.none is null", "CLS < 3", "cls % 2 == 1 if has.cls else has.txt", "cls.a == 3",
         "match('^k0', __key__)",
+        "sha256.txt > '8'",
+        "cls < 5 and startswith(sha256.json, 'a')",
     ),
 ]  # fmt: skip
 """Expressions over the fields that `archive` writes."""
@@ -134,7 +139,16 @@ def output(draw: random.Random, data: Any, place: Path) -> tuple[str, Any]:
         data.write(place / "out.tar")
     elif how == "table":
         columns = draw.choice(
-            ("cls", "cls size.json", "__key__ json.width", "txt;cls size", "new:cls", "shard offset cls", None)
+            (
+                "cls",
+                "cls size.json",
+                "__key__ json.width",
+                "txt;cls size",
+                "new:cls",
+                "shard offset cls",
+                "sha256.txt cls",
+                None,
+            )
         )
         suffix = draw.choice(("tsv", "csv", "jsonl"))
         missing = draw.choice(("error", "skip", "keep"))
@@ -242,3 +256,35 @@ def test_parts_of_expressions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             one_by_one(patch)
             expected = chosen(text)
         assert (seed, text, *chosen(text)) == (seed, text, *expected)
+
+
+def compared(inputs: list[Any], others: list[Any] | None, by: str) -> tuple[Any, ...]:
+    """Return all that a comparison of values says of the samples, and of their archives."""
+    report = tarkit.check(inputs, leak=others, unique=others is None, by=by)
+    return report.findings, report.shards
+
+
+def test_compared_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same samples with equal values are found in one set and in two, of files, streams and views."""
+    for seed in range(FIRST, FIRST + 60 * ROUNDS):
+        draw, inputs = random.Random(seed), list[Any]()
+        for number in range(draw.choice((1, 2, 2, 3))):
+            path, view = tmp_path / f"{number}.tar", tmp_path / f"{number}.view.parquet"
+            path.write_bytes(archive(draw, draw.choice((0, 0.02, 0.2))))
+            with suppress(TarkitError):
+                tarkit.open(path, skip="all", on_problem=lambda text: None).write(view)
+            inputs.append(draw.choice((path, path, f"pipe:cat {path}", view)))
+        others = [inputs.pop()] if len(inputs) > 1 and draw.random() < 0.7 else None
+        by = draw.choice(("sha256.txt", "sha256.json", "cls", "json", "json.tags", "size.txt", "size", "__key__"))
+        with monkeypatch.context() as patch:
+            one_by_one(patch)
+            expected = compared(inputs, others, by)
+        for pure in (True, False):
+            with monkeypatch.context() as patch:
+                if pure:
+                    patch.setattr(reader, "scan", None)
+                patch.setattr(columns, "SMALL", draw.choice((100, 1000, columns.SMALL)))
+                patch.setattr(columns, "TOGETHER", draw.choice((0, 10_000, columns.TOGETHER)))
+                patch.setattr(multimap, "FEW", draw.choice((0, 3000, multimap.FEW)))
+                patch.setattr(multimap, "HELD", draw.choice((1000, multimap.HELD)))
+                assert (seed, by, *compared(inputs, others, by)) == (seed, by, *expected)
