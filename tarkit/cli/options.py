@@ -1,7 +1,7 @@
 """Options that several commands share. A group of options is declared once and passed as one object.
 
 `@inputs` passes `inputs`, a list of locations; `@output` an Output; `@select` a Select; `@fields` a Fields; `@problems`
-the Policy, as `policy`.
+sets the policy of the run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def group(name: str, build: Function, *options: Decorator, taken: Sequence[str] 
     """Return a decorator that declares `options`, and passes what `build` makes of them as argument `name`.
 
     `build` is a function or a class whose parameters have the names of the options; those by keyword alone are no
-    options. `taken` has the names where the parameters do not.
+    options. `taken` has the names where the parameters do not. Without a `name` nothing is passed.
     """
     if not taken:
         parameters = inspect.signature(build).parameters
@@ -48,8 +48,8 @@ def group(name: str, build: Function, *options: Decorator, taken: Sequence[str] 
     def decorate(function: Function) -> Function:
         @wraps(function)
         def called(**given: Any) -> Any:
-            own = {each: given.pop(each) for each in taken}
-            return function(**{name: build(**own)}, **given)
+            value = build(**{each: given.pop(each) for each in taken})
+            return function(**({name: value} if name else {}), **given)
 
         decorated: Function = called
         for option_ in reversed(options):
@@ -267,7 +267,7 @@ count = first("-c", "--count")
 fields_without_choice = made(ChangeOptions, "fields", lambda options: options.change)
 fields = made(FieldOptions, "fields", lambda options: options.change)
 join = made(JoinOptions, "joins", lambda options: options)
-problems = made(ProblemOptions, "policy", lambda options: options.policy(current()))
+problems = made(ProblemOptions, "", lambda options: options.policy(current()))
 
 
 def draw_seed(given: int | None) -> int:

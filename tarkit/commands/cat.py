@@ -6,17 +6,14 @@ from collections.abc import Callable
 
 import click
 
-from tarkit.choosing.select import Select, Slice
 from tarkit.cli import options
+from tarkit.cli.choice import SampleChoice, choice
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
-from tarkit.dataset import for_run
 from tarkit.joining.options import JoinOptions, TableInputOptions
 from tarkit.options import Options, row
 from tarkit.pipeline.archive import write_archive
 from tarkit.pipeline.output import Output
-from tarkit.problems import Policy
-from tarkit.samples.fields import Fields
 from tarkit.sizes import plural
 from tarkit.streams.location import Location
 
@@ -71,23 +68,15 @@ class CatOptions(Options):
 @options.rows(CatOptions, "chosen")
 @options.join
 @options.tables
-@options.shard_slice
-@options.select
-@options.count
-@options.fields
-@options.problems
+@choice(count=options.count, fields=options.fields)
 def cat(
     inputs: list[Location],
     tables: TableInputOptions,
     output: Output,
-    shard_slice: Slice | None,
-    select: Select,
-    count: int | None,
-    fields: Fields,
+    choice: SampleChoice,
     joins: JoinOptions,
     parallel: int,
     chosen: Callable[..., CatOptions],
-    policy: Policy,
 ) -> None:
     """Concatenate archives; choose samples and fields on the way.
 
@@ -100,16 +89,14 @@ def cat(
     if any(location.text.lower().endswith(SPECS) for location in inputs):
         from tarkit.mixing.shards import replace_specs
 
-        inputs = replace_specs(inputs, options.draw_seed(select.seed), run.tell, run.warn)
+        inputs = replace_specs(inputs, options.draw_seed(choice.select.seed), run.tell, run.warn)
         run.refuse(inputs)
-    select.count = count
-    data = for_run(run, tables.applied(inputs, joins), shard_slice, interleave=cat.mix, prefetch=parallel - 1)
-    data = joins.joined(data).filter_samples(select)
+    data = choice.of(tables.applied(inputs, joins), joins, interleave=cat.mix, prefetch=parallel - 1)
     if cat.shuffle:
-        seed = options.draw_seed(select.seed)
+        seed = options.draw_seed(choice.select.seed)
         run.note(f"shuffling through a buffer of {plural(cat.shuffle, 'sample')}: local only")
         data = data.buffer_shuffle(cat.shuffle, seed)
-    data = tables.with_fields(data, joins).change(fields)
+    data = tables.with_fields(data, joins).change(choice.fields)
 
     def each(position: int) -> None:
         if run.samples % cat.log == 0:

@@ -6,15 +6,12 @@ from collections.abc import Callable
 
 import click
 
-from tarkit.choosing.select import Select, Slice
 from tarkit.cli import options as shared
+from tarkit.cli.choice import SampleChoice, choice
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
-from tarkit.dataset import for_run
 from tarkit.extraction.extract import ExtractOptions
 from tarkit.extraction.extract import extract as unpack
-from tarkit.problems import Policy
-from tarkit.samples.fields import Fields
 from tarkit.streams.location import Location
 
 EXAMPLES = (
@@ -35,19 +32,11 @@ def _file_time(word: str) -> str | int | None:
 @click.command(cls=MappedCommand, examples=EXAMPLES, cost=COST)
 @shared.inputs
 @shared.rows(ExtractOptions, mtime=_file_time)
-@shared.shard_slice
-@shared.select
-@shared.count
-@shared.fields
-@shared.problems
+@choice(count=shared.count, fields=shared.fields)
 def extract(
     inputs: list[Location],
     options: Callable[..., ExtractOptions],
-    shard_slice: Slice | None,
-    select: Select,
-    count: int | None,
-    fields: Fields,
-    policy: Policy,
+    choice: SampleChoice,
 ) -> None:
     """Unpack samples into a directory, and nowhere else.
 
@@ -61,11 +50,10 @@ def extract(
     Files get the permissions of their entries, restricted by the umask, and are readable and writable for you; they are
     never setuid. Owners are not restored.
     """
-    select.count = count
     run = current()
     chosen = options()
-    data = for_run(run, inputs, shard_slice).filter_samples(select).change(fields)
+    data = choice.of(inputs).change(choice.fields)
     unpack(data, run, chosen, reserved=[*run.places], report=None if run.report == "-" else run.report)
-    if not run.samples and not (select.all and fields.all):
+    if not run.samples and not (choice.select.all and choice.fields.all):
         run.warn("no sample selected")
     run.finish()

@@ -9,17 +9,15 @@ from typing import Any
 
 import click
 
-from tarkit.choosing.select import Select, Slice
 from tarkit.cli import options
+from tarkit.cli.choice import SampleChoice, choice
 from tarkit.cli.command import Command, InputArgument, option
 from tarkit.cli.console import current
-from tarkit.dataset import for_run
 from tarkit.errors import MissingKey, TarkitError, Usage, show, spell
 from tarkit.indexing.get import describe_found, write_found
 from tarkit.pipeline.output import BY_NAME, Output, any_output
 from tarkit.pipeline.rows import OUT_HELP, WRITABLE
 from tarkit.pipeline.template import refuse_template
-from tarkit.problems import Policy
 from tarkit.samples.sample import split_name
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 from tarkit.streams.sink import open_sink
@@ -66,9 +64,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     more="Without KEY: all words are inputs.",
 )
 @options.json("Print what and where it is: one object.")
-@options.shard_slice
-@options.select
-@options.problems
+@choice()
 def get(
     words: tuple[str, ...],
     files_from: tuple[str, ...],
@@ -77,9 +73,7 @@ def get(
     output: Output,
     field: str | None,
     as_json: bool,
-    shard_slice: Slice | None,
-    select: Select,
-    policy: Policy,
+    choice: SampleChoice,
 ) -> None:
     """Write one field, or one sample, found by its key.
 
@@ -91,7 +85,7 @@ def get(
     key, is not older than the shard, and fits its length. Only text is written to a terminal.
     """
     for name in ("balance", "unique_by"):
-        if getattr(select, name) is not None:
+        if getattr(choice.select, name) is not None:
             hint = f"tarkit cat INPUT... {spell(name, 'FIELD')}"
             raise Usage(f"get writes one sample: it cannot be used with {spell(name)}", hint)
     key, fields, original = None, field.split(",") if field is not None else [], words
@@ -116,7 +110,7 @@ def get(
     except TarkitError as error:
         raise _misread(error, original, field, fields) from None
     run = current()
-    data = for_run(run, locations, shard_slice).filter_samples(select)
+    data = choice.of(locations)
     named = [name.encode("utf-8", "surrogateescape") for name in fields]
     try:
         if as_json:

@@ -16,7 +16,6 @@ from tarkit.cli.map import MappedCommand
 from tarkit.errors import TarkitError
 from tarkit.indexing.files import IndexFile
 from tarkit.indexing.index import IndexOptions, ShardIndexes
-from tarkit.problems import Policy
 from tarkit.sizes import plural
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
@@ -43,7 +42,6 @@ def index(
     inputs: list[Location],
     options: Callable[..., IndexOptions],
     as_json: bool,
-    policy: Policy,
 ) -> None:
     """Write index files that other tools read.
 

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from tarkit.align import align
-from tarkit.choosing.select import Select, Slice
 from tarkit.cli import options as shared
+from tarkit.cli.choice import SampleChoice, choice
 from tarkit.cli.command import Command
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.dataset import Dataset, for_run
@@ -21,7 +21,6 @@ from tarkit.mixing.spec import parse_mix
 from tarkit.pipeline.archive import write_archive
 from tarkit.pipeline.output import Output
 from tarkit.pipeline.steps import ReportKeys
-from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import TarSample
 from tarkit.sizes import plural
@@ -45,19 +44,13 @@ COST = (
 @shared.parallel("Read N shards of each source ahead.")
 @shared.output
 @shared.rows(MixOptions)
-@shared.shard_slice
-@shared.select
-@shared.fields
-@shared.problems
+@choice(fields=shared.fields)
 def mix(
     words: tuple[str, ...],
     output: Output,
     options: Callable[..., MixOptions],
-    select: Select,
-    fields: Fields,
+    choice: SampleChoice,
     parallel: int,
-    policy: Policy,
-    shard_slice: Slice | None,
 ) -> None:
     """Draw from several sources by their weights.
 
@@ -73,13 +66,13 @@ def mix(
     weight, probability, nstreams, nrepeats, shuffle, allow_missing, rename and rekey for each, as in tarmix; or the
     `datasets` of webdataset.
     """
-    run = current()
+    run, select, fields = current(), choice.select, choice.fields
     chosen = options()
     spec = parse_mix(words, run.warn)
     run.reserve(spec.path, "the description of the mix", written=False)
 
     def opened(locations: list[Location], interleave: int) -> Dataset:
-        return for_run(run, locations, shard_slice, interleave=interleave, prefetch=parallel - 1)
+        return for_run(run, locations, choice.shard_slice, interleave=interleave, prefetch=parallel - 1)
 
     sources = open_sources(spec, opened, tell=run.tell, missing=run.policy.skips_missing)
     run.refuse([location for source in sources for location in source.data.locations])

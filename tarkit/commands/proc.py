@@ -8,22 +8,19 @@ from typing import Any
 
 import click
 
-from tarkit.choosing.select import Select, Slice
 from tarkit.cli import options as shared
+from tarkit.cli.choice import SampleChoice, choice
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
-from tarkit.dataset import for_run
 from tarkit.errors import Usage, show, spell
 from tarkit.joining.options import JoinOptions, TableInputOptions
 from tarkit.options import Options, row
 from tarkit.pipeline.archive import write_archive
 from tarkit.pipeline.output import Output, archive_output
-from tarkit.problems import Policy
 from tarkit.proc.function import CallFunction
 from tarkit.proc.program import RunProgram
 from tarkit.proc.shell import RunCommand
 from tarkit.proc.step import SampleWork
-from tarkit.samples.fields import Fields
 from tarkit.streams.location import Location
 
 EXAMPLES = (
@@ -113,21 +110,13 @@ class ProcOptions(Options):
 @shared.rows(CallFunction, "work", mtime=shared.parse_mtime, rejects=_rejects)
 @shared.join
 @shared.tables
-@shared.shard_slice
-@shared.select
-@shared.first("--count")
-@shared.fields
-@shared.problems
+@choice(count=shared.first("--count"), fields=shared.fields)
 def proc(
     inputs: list[Location],
     output: Output,
-    select: Select,
-    fields: Fields,
+    choice: SampleChoice,
     joins: JoinOptions,
     tables: TableInputOptions,
-    count: int | None,
-    policy: Policy,
-    shard_slice: Slice | None,
     program: partial[ProcOptions],
     work: partial[CallFunction],
 ) -> None:
@@ -165,12 +154,11 @@ def proc(
     --rejects collects failed samples. Once the command is repaired, run it over them, with --drop __error__.json, and
     add the results with cat or sort.
     """
-    select.count = count
     step = program().step(work.keywords)
     output.check_time(step.mtime)
     run = current()
-    data = joins.joined(for_run(run, tables.applied(inputs, joins), shard_slice)).filter_samples(select)
-    data = tables.with_fields(data, joins).then(step).change(fields)
+    data = choice.of(tables.applied(inputs, joins), joins)
+    data = tables.with_fields(data, joins).then(step).change(choice.fields)
     write_archive(data, output, run)
     facts = run.facts
     run.extra = f", {facts['done']} done, {facts['left_out']} skipped, {facts['failed']} failed"

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tarkit.choosing.select import Select, Slice
 from tarkit.cli import options as shared
+from tarkit.cli.choice import SampleChoice, choice
 from tarkit.cli.command import Command
 from tarkit.cli.console import ConsoleRun, current
-from tarkit.dataset import Dataset, for_run
+from tarkit.dataset import Dataset
 from tarkit.display.inspect import ShowOptions, first_samples, with_classes, write_gallery
 from tarkit.errors import Usage
 from tarkit.pipeline.output import text_output
-from tarkit.problems import Policy
-from tarkit.samples.fields import Fields
 from tarkit.samples.items import describe_sample, names_of
 from tarkit.samples.sample import TarSample
 from tarkit.sizes import plural
@@ -48,18 +46,12 @@ _NO_SAMPLE = "no sample found: samples are entries with a dot in their file name
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @shared.archives(shared.null("Names in LIST, and of --names, end with NUL."))
-@shared.shard_slice
-@shared.select
-@shared.fields
+@choice(fields=shared.fields)
 @shared.rows(ShowOptions)
-@shared.problems
 def show(
     inputs: list[Location],
-    shard_slice: Slice | None,
-    select: Select,
-    fields: Fields,
+    choice: SampleChoice,
     options: Callable[..., ShowOptions],
-    policy: Policy,
 ) -> None:
     """Show the contents of archives: fields, sizes, texts, pictures.
 
@@ -77,9 +69,10 @@ def show(
     """
     chosen, run = options(), current()
     run.reserve(chosen.classes, "the class names", written=False)
-    all_keys = select.keys is not None and select.keys.require_all
+    keys = choice.select.keys
+    all_keys = keys is not None and keys.require_all
     limit = chosen.limit(all_keys)
-    data = for_run(run, inputs, shard_slice).filter_samples(select).change(fields)
+    data = choice.of(inputs).change(choice.fields)
     if chosen.html is not None:
         _write_page(run, data, chosen.html, chosen, limit, all_keys)
     else:
@@ -92,7 +85,7 @@ def show(
             run.progress = False  # the samples are on the same terminal
         with text_output().open(inputs) as sink:
             shown(first_samples(data, run, limit, all_keys=all_keys, partial=True), sink.write)
-    _report(run, limit, select.all, by_default=chosen.count is None)
+    _report(run, limit, choice.select.all, by_default=chosen.count is None)
 
 
 def _report(run: ConsoleRun, limit: int | None, every: bool, *, by_default: bool) -> None:

@@ -6,18 +6,15 @@ from collections.abc import Callable
 
 import click
 
-from tarkit.choosing.select import Select, Slice
 from tarkit.cli import cluster, options
+from tarkit.cli.choice import SampleChoice, choice
 from tarkit.cli.cluster import SpillOptions
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.map import MappedCommand
 from tarkit.cli.target import OutputOptions, target
-from tarkit.dataset import for_run
 from tarkit.errors import Usage
 from tarkit.pipeline.output import Output
 from tarkit.pipeline.template import epoch_names, refuse_epoch
-from tarkit.problems import Policy
-from tarkit.samples.fields import Fields
 from tarkit.shards.output import ShardsOutput
 from tarkit.sizes import plural
 from tarkit.sorting.order import Order, Random, ShuffleOptions
@@ -42,19 +39,13 @@ COST = (
 @options.rows(ShuffleOptions, "shuffled")
 @cluster.spill
 @target
-@options.shard_slice
-@options.select
-@options.fields
-@options.problems
+@choice(fields=options.fields)
 def shuffle(
     inputs: list[Location],
     target: Callable[..., OutputOptions],
-    shard_slice: Slice | None,
-    select: Select,
-    fields: Fields,
+    choice: SampleChoice,
     shuffled: Callable[..., ShuffleOptions],
     parallel: int,
-    policy: Policy,
     spill: Callable[..., SpillOptions],
 ) -> None:
     """Put all samples into a uniformly random order.
@@ -68,7 +59,7 @@ def shuffle(
     A sample stays whole. Entries without key that are in no sample come first. Fields and keys change afterwards, so
     that {index} in --rekey counts in the new order.
     """
-    run, chosen = current(), shuffled()
+    run, select, chosen = current(), choice.select, shuffled()
     buffer, epochs, memory = chosen.buffer, chosen.epochs, chosen.memory
     if buffer is not None and "tarkit.dask" in click.get_current_context().meta:
         raise Usage("--buffer reads samples in turn: it cannot be used with --dask")
@@ -77,8 +68,8 @@ def shuffle(
     seed = select.seed = options.draw_seed(select.seed)
     if buffer is not None:
         run.tell(f"a buffer of {plural(buffer, 'sample')} mixes locally only; without --buffer all are mixed with all")
-    data = for_run(run, inputs, shard_slice, prefetch=parallel - 1, spool=epochs is not None).filter_samples(select)
-    dropped = 0  # in the first epoch: each leaves out the same samples
+    data = choice.of(inputs, prefetch=parallel - 1, spool=epochs is not None)
+    policy, dropped = run.policy, 0  # in the first epoch: each leaves out the same samples
     for epoch, each in enumerate(targets):
         if epoch:
             run.policy = policy.silent()
@@ -86,7 +77,7 @@ def shuffle(
             mixed = data.buffer_shuffle(buffer, seed + epoch)
         else:
             mixed = data.then(Order(random=Random(seed, epoch), memory=memory))
-        spilled.write(mixed.change(fields), each, run, memory)
+        spilled.write(mixed.change(choice.fields), each, run, memory)
         dropped = dropped if epoch else run.dropped
     run.policy, run.dropped = policy, dropped
     run.finish()

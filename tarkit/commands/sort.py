@@ -7,17 +7,14 @@ from collections.abc import Callable
 
 import click
 
-from tarkit.choosing.select import Select, Slice
 from tarkit.cli import cluster
 from tarkit.cli import options as shared
+from tarkit.cli.choice import SampleChoice, choice
 from tarkit.cli.cluster import SpillOptions
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
 from tarkit.cli.target import OutputOptions, target
-from tarkit.dataset import for_run
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.problems import Policy
-from tarkit.samples.fields import Fields
 from tarkit.sorting.order import Order, Random, SortOptions, find_disorder
 from tarkit.streams.location import Location
 
@@ -38,19 +35,13 @@ COST = (
 @shared.rows(SortOptions)
 @cluster.spill
 @target
-@shared.shard_slice
-@shared.select
-@shared.fields
-@shared.problems
+@choice(fields=shared.fields)
 def sort(
     inputs: list[Location],
     target: Callable[..., OutputOptions],
     options: Callable[..., SortOptions],
     spill: Callable[..., SpillOptions],
-    shard_slice: Slice | None,
-    select: Select,
-    fields: Fields,
-    policy: Policy,
+    choice: SampleChoice,
 ) -> None:
     """Put samples in order, by key or by what is in them.
 
@@ -74,7 +65,7 @@ def sort(
     if chosen.order_file is not None:
         run.reserve(os.fspath(chosen.order_file), "the list of keys in order", written=False)
     order = chosen.key()
-    data = for_run(run, inputs, shard_slice).filter_samples(select)
+    data = choice.of(inputs)
     if chosen.check_only:
         found = find_disorder(data, order, run)
         if found is not None:
@@ -85,8 +76,8 @@ def sort(
         run.finish()
         return
     opened = target().open(run)
-    seed = shared.draw_seed(select.seed) if random else None
+    seed = shared.draw_seed(choice.select.seed) if random else None
     step = Order(random=Random(seed)) if seed is not None else Order(order, gathers=True)
     step.memory = chosen.memory
-    spilled.write(data.then(step).change(fields), opened, run, chosen.memory)
+    spilled.write(data.then(step).change(choice.fields), opened, run, chosen.memory)
     run.finish()

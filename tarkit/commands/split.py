@@ -7,13 +7,11 @@ from collections.abc import Callable
 import click
 
 from tarkit.align import align
-from tarkit.choosing.select import Select, Slice
 from tarkit.cli import options as shared
+from tarkit.cli.choice import SampleChoice, choice
 from tarkit.cli.command import Command
 from tarkit.cli.console import ConsoleRun, current
-from tarkit.dataset import for_run
 from tarkit.joining.options import TableInputOptions
-from tarkit.problems import Policy
 from tarkit.shards.split import SplitOptions, write_split
 from tarkit.streams.location import Location
 
@@ -38,15 +36,11 @@ COST = (
 @shared.inputs
 @shared.tables
 @shared.rows(SplitOptions)
-@shared.shard_slice
-@shared.select
-@shared.problems
+@choice()
 def split(
     inputs: list[Location],
     tables: TableInputOptions,
-    shard_slice: Slice | None,
-    select: Select,
-    policy: Policy,
+    choice: SampleChoice,
     options: Callable[..., SplitOptions],
 ) -> None:
     """Cut archives into shards by number of samples or size.
@@ -61,9 +55,9 @@ def split(
     """
     run = current()
     params = click.get_current_context().params
-    hashed = params["parts"] is not None and (params["stratify"] is None or not select.is_random)
+    hashed = params["parts"] is not None and (params["stratify"] is None or not choice.select.is_random)
     chosen = options(seed=params["seed"] if hashed else None)
-    data = tables.with_fields(for_run(run, tables.applied(inputs), shard_slice).filter_samples(select))
+    data = tables.with_fields(choice.of(tables.applied(inputs)))
     write_split(data, run, chosen, digest=chosen.manifest is not None)
     if unmatched := run.facts.get("unmatched"):
         run.extra = f", {unmatched} in no category"

@@ -11,7 +11,6 @@ from tarkit.cli.command import Command
 from tarkit.cli.console import current
 from tarkit.errors import Usage
 from tarkit.pipeline.output import Output
-from tarkit.problems import Policy
 from tarkit.query.sql import SqlOptions, write_query
 
 EXAMPLES = (
@@ -30,7 +29,7 @@ COST = (
 @shared.text_output
 @shared.rows(SqlOptions)
 @shared.problems
-def sql(query: str, output: Output, options: Callable[..., SqlOptions], policy: Policy) -> None:
+def sql(query: str, output: Output, options: Callable[..., SqlOptions]) -> None:
     """Run a query of SQL over archives, views and tables.
 
     Names of archives, views and tables stand in quotes where SQL has tables: 'train-*.tar', 'shards/',

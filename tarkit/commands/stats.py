@@ -6,16 +6,14 @@ from collections.abc import Callable
 
 import click
 
-from tarkit.choosing.select import Select, Slice
 from tarkit.cli import options as shared
+from tarkit.cli.choice import SampleChoice, choice
 from tarkit.cli.cluster import on_cluster
 from tarkit.cli.color import has_colors
 from tarkit.cli.console import current
 from tarkit.cli.jobs import TaskCommand
-from tarkit.dataset import for_run
 from tarkit.display.inspect import Stats, StatsOptions, count_dataset
 from tarkit.pipeline.output import Output, text_output
-from tarkit.problems import Policy
 from tarkit.streams.location import Location, parse_output
 
 EXAMPLES = (
@@ -35,17 +33,11 @@ COST = (
 @click.command(cls=TaskCommand, examples=EXAMPLES, cost=COST)
 @shared.inputs
 @shared.rows(StatsOptions)
-@shared.shard_slice
-@shared.select
-@shared.count
-@shared.problems
+@choice(count=shared.count)
 def stats(
     inputs: list[Location],
     options: Callable[..., StatsOptions],
-    shard_slice: Slice | None,
-    select: Select,
-    count: int | None,
-    policy: Policy,
+    choice: SampleChoice,
 ) -> None:
     """Count samples, fields, sizes and classes.
 
@@ -55,7 +47,6 @@ def stats(
 
     Options that select samples restrict the counts to these; inputs are then read one by one, and -p has no effect.
     """
-    select.count = count
     chosen = options()
     run = current()
     run.reserve(click.get_current_context().params["classes"], "the class names", written=False)
@@ -66,7 +57,7 @@ def stats(
         run.reserve(chosen.html, "the page")
     else:
         run.reserve_output(output)
-    data = for_run(run, inputs, shard_slice).filter_samples(select)
+    data = choice.of(inputs)
     with on_cluster(run):
         found = count_dataset(data, run, chosen)
     text = f"{found.samples}\n" if chosen.total else found.page() if chosen.html else _report(found, chosen.json)

@@ -6,17 +6,14 @@ from collections.abc import Callable
 
 import click
 
-from tarkit.choosing.select import Select, Slice
 from tarkit.cli import options as shared
+from tarkit.cli.choice import SampleChoice, choice
 from tarkit.cli.console import current
 from tarkit.cli.map import MappedCommand
-from tarkit.dataset import for_run
 from tarkit.errors import printable
 from tarkit.export.table import TableOptions, write_table
 from tarkit.joining.options import JoinOptions
 from tarkit.pipeline.output import Output
-from tarkit.problems import Policy
-from tarkit.samples.fields import Fields
 from tarkit.streams.location import Location
 
 EXAMPLES = (
@@ -38,22 +35,14 @@ COST = (
 @shared.text_output
 @shared.rows(TableOptions)
 @shared.join
-@shared.shard_slice
-@shared.select
-@shared.count
-@shared.fields_without_choice
-@shared.problems
+@choice(count=shared.count, fields=shared.fields_without_choice)
 def tsv(
     inputs: list[Location],
     options: Callable[..., TableOptions],
     output: Output,
-    shard_slice: Slice | None,
-    select: Select,
-    count: int | None,
-    fields: Fields,
+    choice: SampleChoice,
     joins: JoinOptions,
     parallel: int,
-    policy: Policy,
 ) -> None:
     """Write a table with a row for each sample; also named table.
 
@@ -76,10 +65,10 @@ def tsv(
     struct<bytes, path>, which load_dataset("parquet", data_files=...) of Hugging Face reads as such.
     """
     run = current()
-    select.count = count
-    data = joins.joined(for_run(run, inputs, shard_slice, prefetch=parallel - 1))
-    data = data.filter_samples(select).change(fields)
-    write_table(data, output, run, options(on_missing=fields.on_missing), _escaped if output.is_terminal else bytes)
+    data = choice.of(inputs, joins, prefetch=parallel - 1).change(choice.fields)
+    write_table(
+        data, output, run, options(on_missing=choice.fields.on_missing), _escaped if output.is_terminal else bytes
+    )
     run.finish()
 
 
