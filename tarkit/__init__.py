@@ -15,49 +15,35 @@ __version__ = "0.2.0"
 TYPE_CHECKING = False  # typing itself takes a while to load
 
 if TYPE_CHECKING:
-    from tarkit.checking.check import Report as Report
-    from tarkit.checking.check import check as check
-    from tarkit.checking.diff import Difference as Difference
-    from tarkit.checking.findings import Finding as Finding
-    from tarkit.cluster.api import write_on_cluster as write_on_cluster
-    from tarkit.dataset import Dataset as Dataset
-    from tarkit.dataset import DecodedDataset as DecodedDataset
-    from tarkit.dataset import open as open
-    from tarkit.dataset import stats as stats
-    from tarkit.decoding.batch import decode_batch as decode_batch
-    from tarkit.decoding.picture import picture as picture
-    from tarkit.decoding.random_numbers import sample_random as sample_random
-    from tarkit.decoding.sound import sound as sound
-    from tarkit.decoding.video import video as video
-    from tarkit.display.census import Share as Share
-    from tarkit.display.inspect import FieldStats as FieldStats
-    from tarkit.display.inspect import Stats as Stats
-    from tarkit.errors import Problem as Problem
-    from tarkit.errors import TarkitError as TarkitError
-    from tarkit.errors import TarkitWarning as TarkitWarning
-    from tarkit.errors import Unsupported as Unsupported
-    from tarkit.errors import Usage as Usage
-    from tarkit.indexing.index import index as index
-    from tarkit.indexing.index import verify_index as verify_index
-    from tarkit.indexing.indexed import DecodedIndex as DecodedIndex
-    from tarkit.indexing.indexed import IndexedDataset as IndexedDataset
-    from tarkit.jobs.engine import JobSummary as JobSummary
-    from tarkit.jobs.map_shards import map_shards as map_shards
-    from tarkit.loading.loader import Loader as Loader
-    from tarkit.loading.loader import loader as loader
-    from tarkit.loading.settings import LoaderOptions as LoaderOptions
-    from tarkit.mixing.mix import mix as mix
-    from tarkit.packing.create import create as create
-    from tarkit.packing.shard import shard as shard
-    from tarkit.pipeline.sample import DecodedSample as DecodedSample
-    from tarkit.pipeline.sample import Sample as Sample
-    from tarkit.proc.step import WorkOptions as WorkOptions
-    from tarkit.query.sql import sql as sql
-    from tarkit.samples.items import EntryName as EntryName
-    from tarkit.shards.from_values import ShardWriter as ShardWriter
-    from tarkit.shards.from_values import TarWriter as TarWriter
-    from tarkit.shards.writer import Shard as Shard
-    from tarkit.sorting.keys import Disorder as Disorder
+    from tarkit.checking.check import Report, check
+    from tarkit.checking.diff import Difference
+    from tarkit.checking.findings import Finding
+    from tarkit.cluster.api import write_on_cluster
+    from tarkit.dataset import Dataset, DecodedDataset, open, stats
+    from tarkit.decoding.batch import decode_batch
+    from tarkit.decoding.picture import picture
+    from tarkit.decoding.random_numbers import sample_random
+    from tarkit.decoding.sound import sound
+    from tarkit.decoding.video import video
+    from tarkit.display.census import Share
+    from tarkit.display.inspect import FieldStats, Stats
+    from tarkit.errors import Problem, TarkitError, TarkitWarning, Unsupported, Usage
+    from tarkit.indexing.index import index, verify_index
+    from tarkit.indexing.indexed import DecodedIndex, IndexedDataset
+    from tarkit.jobs.engine import JobSummary
+    from tarkit.jobs.map_shards import map_shards
+    from tarkit.loading.loader import Loader, loader
+    from tarkit.loading.settings import LoaderOptions
+    from tarkit.mixing.mix import mix
+    from tarkit.packing.create import create
+    from tarkit.packing.shard import shard
+    from tarkit.pipeline.sample import DecodedSample, Sample
+    from tarkit.proc.step import WorkOptions
+    from tarkit.query.sql import sql
+    from tarkit.samples.items import EntryName
+    from tarkit.shards.from_values import ShardWriter, TarWriter
+    from tarkit.shards.writer import Shard
+    from tarkit.sorting.keys import Disorder
 
 _MODULES = {
     "Dataset": "tarkit.dataset",

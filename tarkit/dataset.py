@@ -218,10 +218,9 @@ def for_run(
     interleave: int = 1,
     prefetch: int = 0,
     spool: bool = False,
-    mode: Mode = "tar",
 ) -> Dataset:
     """Return a dataset that reports to `run`, for a command; other arguments are as for `open` and `Archives`."""
-    return Dataset(Archives(tuple(locations), shard_slice, interleave, prefetch, spool, mode), lambda: run)
+    return Dataset(Archives(tuple(locations), shard_slice, interleave, prefetch, spool), lambda: run)
 
 
 def _key_list(keys: str | Iterable[str]) -> KeyList:

@@ -11,7 +11,7 @@ from tarkit.pipeline.archive import write_archive
 from tarkit.pipeline.output import Output, archive_output, archives_output
 from tarkit.pipeline.rows import COMPRESS, FSYNC, OUT
 from tarkit.pipeline.template import parse_template
-from tarkit.shards.limits import Limits, SizeRule, parse_size
+from tarkit.shards.limits import Limits, SizeRule
 from tarkit.shards.output import ShardsOutput
 from tarkit.shards.rows import FORCE, SIZE_RULE, SeriesOptions
 from tarkit.shards.series import SeriesSpec
@@ -53,7 +53,7 @@ class OutputOptions(SeriesOptions):
         if name is None or name == "-":
             raise Usage("-c and --size cut shards, which are files", "name them with -o 'out-%06d.tar'")
         output = archives_output(name, self.compress, self.fsync)
-        limits = Limits(self.count, None if self.size is None else parse_size(self.size, "-c"), self.size_rule)
+        limits = Limits.of(self.count, self.size, self.size_rule)
         shards = ShardsOutput(output, limits, options=self, series=[SeriesSpec("", parse_template(name))])
         shards.refuse_places(run)
         return shards

@@ -19,7 +19,7 @@ from tarkit.packing.names import DEFAULT_NAME, shard_output
 from tarkit.packing.transform import OnMissing, Rename, parse_required
 from tarkit.pipeline.rows import COMPRESS, DEPFILE, FSYNC, MTIME, file_row, processes_row
 from tarkit.pipeline.template import ShardTemplate
-from tarkit.shards.limits import DEFAULT_SIZE, Limits, SizeRule, parse_size
+from tarkit.shards.limits import DEFAULT_SIZE, Limits, SizeRule
 from tarkit.shards.patterns import compile_regex
 from tarkit.shards.rows import (
     COUNT,
@@ -51,6 +51,7 @@ class ShardOptions(Options):
         required: the names of `require`, each a choice of fields.
         labels: the fields of `label_from_dir`.
         order: the order of samples.
+        limits: when a shard is full, unless they are equal.
         categories: the map from names to categories.
         text, output: the names of shards as the user gives them, and how each is written.
         sources, storage: how URLs are reached that are read, and those that are written.
@@ -247,8 +248,7 @@ class ShardOptions(Options):
                 raise Usage(f"{equal} {spell('dirs', self.dirs)}")
             if self.map is not None:
                 raise Usage(f"{equal} {spell('map')}")
-        if self.size is not None:
-            parse_size(str(self.size), spell("count"))
+        self.limits = Limits.of(self.count, self.size if self.limited else DEFAULT_SIZE, self.size_rule)
 
     @property
     def limited(self) -> bool:
@@ -260,12 +260,6 @@ class ShardOptions(Options):
         """Whether sizes of files are needed before the files are read."""
         by_size = self.size is not None or self.even or not self.limited
         return by_size or self.update or self.skip_missing
-
-    @property
-    def limits(self) -> Limits:
-        """When a shard is full, unless they are equal."""
-        size = self.size if self.limited else DEFAULT_SIZE
-        return Limits(self.count, None if size is None else parse_size(str(size), spell("count")), self.size_rule)
 
     def count_shards(self, template: ShardTemplate) -> int | None:
         """Return the number of shards, if they are to be equal. Raises Usage."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 from tarkit.errors import spell
-from tarkit.sizes import parse_size as parse_size
+from tarkit.sizes import parse_size
 from tarkit.tar.block import BLOCK, RECORD
 
 SizeRule = Literal["tar", "content"]
@@ -26,6 +26,11 @@ class Limits:
     size: int | None = None
     rule: SizeRule = "tar"
     shards: int | None = None
+
+    @classmethod
+    def of(cls, count: int | None, size: int | str | None, rule: SizeRule, shards: int | None = None) -> Self:
+        """Return the limits of options. Raises Usage for an invalid size."""
+        return cls(count, None if size is None else parse_size(str(size), spell("count")), rule, shards)
 
     @property
     def longest(self) -> int | None:

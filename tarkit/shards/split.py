@@ -13,7 +13,7 @@ from tarkit.pipeline.output import Output, archives_output
 from tarkit.pipeline.rows import COMPRESS, FSYNC
 from tarkit.pipeline.template import SPLIT_NAME, ShardTemplate, parse_template, refuse_template
 from tarkit.pipeline.view_rows import INTO
-from tarkit.shards.limits import DEFAULT_SIZE, Even, Limits, Remainder, SizeRule, no_limit, parse_size
+from tarkit.shards.limits import DEFAULT_SIZE, Even, Limits, Remainder, SizeRule, no_limit
 from tarkit.shards.output import ShardsOutput, write_equal
 from tarkit.shards.rows import (
     COUNT,
@@ -163,7 +163,9 @@ class SplitOptions(SeriesOptions):
         if self.append and self.start is not None:
             message = f"{spell('append')} continues after the last shard: it cannot be used with {spell('start')}"
             raise Usage(message)
-        self.limits, self.shares = self._parse_limits(), self._parse_parts()
+        size = self.size if self.limited else DEFAULT_SIZE
+        self.limits = Limits.of(self.count, size, self.size_rule, self.max_shards)
+        self.shares = self._parse_parts()
 
     def _check_series(self) -> None:
         if self.map is not None and self.parts is not None:
@@ -225,11 +227,6 @@ class SplitOptions(SeriesOptions):
     def limited(self) -> bool:
         """Whether a size or number of shards is given."""
         return self.equal or self.by is not None or not (self.count is None and self.size is None)
-
-    def _parse_limits(self) -> Limits:
-        size = self.size if self.limited else DEFAULT_SIZE
-        size = None if size is None else parse_size(str(size), spell("count"))
-        return Limits(self.count, size, self.size_rule, self.max_shards)
 
     def _parse_parts(self) -> list[Part]:
         parts = self.parts

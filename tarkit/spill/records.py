@@ -21,10 +21,9 @@ Item = TypeVar("Item")
 class SpilledList(Generic[Item]):
     """Items of numbers, bytes, None, tuples and lists; to be iterated over any number of times."""
 
-    def __init__(self, tmpdir: str | None, held: int = HELD) -> None:
+    def __init__(self, tmpdir: str | None) -> None:
         self.count = 0
         self._tmpdir = tmpdir
-        self._memory = held
         self._held = 0
         self._latest: list[Item] = []
         self._blobs: list[bytes] = []
@@ -50,7 +49,7 @@ class SpilledList(Generic[Item]):
         self._latest = []
         self._blobs.append(blob)
         self._held += len(blob)
-        if self._held > self._memory:
+        if self._held > HELD:
             self._file = self._file or TemporaryFile(self._tmpdir)
             for chunk in self._blobs:
                 self._ends.append(self._ends[-1] + len(chunk))

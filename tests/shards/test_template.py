@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tarkit.errors import TarkitError, Usage
 from tarkit.pipeline.template import parse_template, refuse_template
-from tarkit.shards.limits import parse_size
+from tarkit.sizes import parse_size
 from tests._tools import each_row
 
 SIZES = [
