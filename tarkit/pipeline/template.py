@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.sizes import and_more, plural
+from tarkit.stores import connect
 from tarkit.stores.schemes import is_listed, is_socket, public_name, scheme_of
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import ARCHIVE_SUFFIXES
@@ -154,9 +155,9 @@ class ShardTemplate:
 
 def _beginning(prefix: str, options: StoreOptions | None = None) -> list[str]:
     """Return the URLs of the objects whose URLs begin with `prefix`."""
-    from tarkit.stores import listing
+    from tarkit.stores.listing import in_child
 
-    return listing.in_child(prefix, lambda: listing.beginning(prefix, options))
+    return in_child(prefix, lambda: [info.url for info in connect.list_objects(prefix, options)])
 
 
 def existing_among(names: Sequence[str], options: StoreOptions | None = None) -> list[str]:

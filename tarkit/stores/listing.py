@@ -66,11 +66,6 @@ def slash_error(url: str) -> TarkitError:
     return TarkitError(message, "the library does not tell them apart: remove that one, or name each object")
 
 
-def beginning(prefix: str, options: StoreOptions | None = None) -> list[str]:
-    """Return the URLs of the objects whose URLs begin with `prefix`."""
-    return [info.url for info in list_objects(prefix, options)]
-
-
 def children(directory: str, options: StoreOptions | None = None) -> Iterator[str]:
     """Yield the URLs of the objects directly in a directory, whose URL ends in a slash."""
     from glob import escape
