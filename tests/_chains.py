@@ -424,9 +424,16 @@ class Chain:
             self.sort()
         some = [*narrow, self.select, self.rekey, self.rekey, self.rename, self.match, self.keys, self.slice, self.join]
         some += [
-            self.sample, self.draw_some, self.unique_by, self.balance, self.sort, self.sort, self.shuffle, self.shuffle,
+            self.sample,
+            self.draw_some,
+            self.unique_by,
+            self.balance,
+            self.sort,
+            self.sort,
+            self.shuffle,
+            self.shuffle,
             self.buffer_shuffle,
-        ]  # fmt: skip
+        ]
         if self.mode == "special":  # other steps make plain files of links
             for _ in range(draw.randrange(1, 5)):
                 draw.choice(some)()

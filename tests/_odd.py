@@ -7,13 +7,33 @@ import random
 KEYS = [b"a", b"b", b"c", b"a/1", b"./a", b"A", b"d.1/x", b"d.1/.y/x", "é".encode(), b"\xe9", b"n" * 120, b"a b", b"/e"]
 KEYS += [b"__m__/a", b"d/__m__", b"x\\y"]
 FIELDS = [
-    b"jpg", b"txt", b"bin", b"TXT", b"Bin", b"seg.png", b"a.b.c", b"", b".x", b"\xe9", "é".encode(), b"a b", b"b\nc",
-]  # fmt: skip
+    b"jpg",
+    b"txt",
+    b"bin",
+    b"TXT",
+    b"Bin",
+    b"seg.png",
+    b"a.b.c",
+    b"",
+    b".x",
+    b"\xe9",
+    "é".encode(),
+    b"a b",
+    b"b\nc",
+]
 FIELDS += [b"__key__", b"__url__", b"__bad__", b"__local_path__", b"__x__"]
 STRAYS = [
-    b"README", b".hidden", b"._a.txt", b"a/._1.txt", b"a/.h", b"d.1/README", b"d.1\n/a.txt", b"d.1\n/x", b"a/",
+    b"README",
+    b".hidden",
+    b"._a.txt",
+    b"a/._1.txt",
+    b"a/.h",
+    b"d.1/README",
+    b"d.1\n/a.txt",
+    b"d.1\n/x",
+    b"a/",
     b"a/..x",
-]  # fmt: skip
+]
 STRAYS += [b"__meta__", b"__m__.txt"]
 TYPES = [b"0"] * 30 + [b"\0", b"7", b"1", b"2", b"3", b"6", b"5", b"D", b"V", b"A", b"Z"]
 
@@ -21,8 +41,13 @@ TYPES = [b"0"] * 30 + [b"\0", b"7", b"1", b"2", b"3", b"6", b"5", b"D", b"V", b"
 def header(name: bytes, size: int, kind: bytes, link: bytes = b"", times: bool = False) -> bytes:
     """Return the block of a header with its checksum; with `times` that of GNU tar --incremental."""
     fields = (
-        name[:100].ljust(100, b"\0"), b"0000644\0", b"0000000\0", b"0000000\0", b"%011o\0" % size, b"00000000000\0",
-    )  # fmt: skip
+        name[:100].ljust(100, b"\0"),
+        b"0000644\0",
+        b"0000000\0",
+        b"0000000\0",
+        b"%011o\0" % size,
+        b"00000000000\0",
+    )
     block = b"".join(fields) + b" " * 8 + kind + link[:100].ljust(100, b"\0")
     block += (b"ustar  \0".ljust(88, b"\0") + b"15302050443\0" * 2) if times else b"ustar\x0000"
     block = block.ljust(512, b"\0")

@@ -6,9 +6,20 @@ from tarkit.align import align, cells
 from tests._tools import each_row
 
 
-@each_row(("text", "columns"), [
-    ("", 0), ("abc", 3), ("日本", 4), ("\uff46", 2), ("é", 1), ("e\u0301", 1), ("🐶", 2), ("한글", 4), ("a\u200bb", 2),
-])  # fmt: skip
+@each_row(
+    ("text", "columns"),
+    [
+        ("", 0),
+        ("abc", 3),
+        ("日本", 4),
+        ("\uff46", 2),
+        ("é", 1),
+        ("e\u0301", 1),
+        ("🐶", 2),
+        ("한글", 4),
+        ("a\u200bb", 2),
+    ],
+)
 def test_columns_of_a_text(text: str, columns: int) -> None:
     """Wide characters have two columns, combining ones none."""
     assert cells(text) == columns

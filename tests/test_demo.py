@@ -32,13 +32,18 @@ def test_the_files_of_recipes(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert written == demo_recipes.files()
 
 
-@each_row(("words", "said"), [
-    ([], "the following arguments are required: DIRECTORY"), (["a", "b"], "argument SCALE: invalid int value: 'b'"),
-    (["a", "0"], "SCALE is a number of 1 or more"), (["a", "2", "--recipes"], "does not go with --recipes"),
-    (["a", "1", "2"], "unrecognized arguments: 2"),
-    (["--recipe", "a", "--photos"], "unrecognized arguments: --photos"),
-    (["."], ". is there already: remove it, or name another directory"),
-])  # fmt: skip
+@each_row(
+    ("words", "said"),
+    [
+        ([], "the following arguments are required: DIRECTORY"),
+        (["a", "b"], "argument SCALE: invalid int value: 'b'"),
+        (["a", "0"], "SCALE is a number of 1 or more"),
+        (["a", "2", "--recipes"], "does not go with --recipes"),
+        (["a", "1", "2"], "unrecognized arguments: 2"),
+        (["--recipe", "a", "--photos"], "unrecognized arguments: --photos"),
+        (["."], ". is there already: remove it, or name another directory"),
+    ],
+)
 def test_wrong_words(
     words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,14 +24,18 @@ from tarkit.errors import (
 from tests._tools import each_row
 
 ERRORS = [
-    TarkitError("no", "do this"), TarkitError("no"),
+    TarkitError("no", "do this"),
+    TarkitError("no"),
     Problem("bad-header", "a.tar", 1024, "the checksum is wrong", "fetch it again"),
     Problem("truncated", "a.tar", None, "cut"),
     MissingLibrary("decode of pictures", "Pillow", "images", "; or leave it out"),
-    Unsupported("a stream", "write a file"), MissingKey("no sample 'a'", "the first keys are b"),
+    Unsupported("a stream", "write a file"),
+    MissingKey("no sample 'a'", "the first keys are b"),
     MissingFile("a.tar: No such file or directory", "look", "a.tar"),
-    CommandFailed("false", 1, "tail", "try again"), CommandFailed("sleep 9", -9), Usage("batch=0", "give more"),
-]  # fmt: skip
+    CommandFailed("false", 1, "tail", "try again"),
+    CommandFailed("sleep 9", -9),
+    Usage("batch=0", "give more"),
+]
 
 
 @each_row("error", ERRORS)

@@ -237,24 +237,40 @@ def test_cited_documents_are_in_the_repository() -> None:
 
 
 EDGE = {
-    "click": "cli cli.* commands commands.*", "tqdm": "cli cli.*", "duckdb": "query.engine",
+    "click": "cli cli.* commands commands.*",
+    "tqdm": "cli cli.*",
+    "duckdb": "query.engine",
     "rich": "commands commands.* display display.* align",
-    "PIL": "media.* decoding.* display.pictures display.terminal", "filetype": "media.kinds",
-    "imagesize": "media.headers", "braceexpand": "streams.braces", "subprocess": "streams.command",
-    "tempfile": "streams.tempfile", "google": "messages.tfrecord", "google_crc32c": "messages.tfrecord",
-    "yaml": "mixing.spec export.writer", "pyarrow": "tables.parquet", "urllib3": "stores.http stores.hub stores.ais",
-    "soundfile": "media.* decoding.sound", "av": "media.container decoding.sound",
-    "simplejpeg": "media.whole_pictures decoding.jpeg", "fsspec": "stores.other",
-    "obstore": "stores.objects stores.buckets stores.bucket_lists", "torchvision": "decoding.batch",
-    "torch": "media.* decoding.* wds.* torch", "distributed": "jobs.dask jobs.dask_worker", "dask": "jobs.dask",
+    "PIL": "media.* decoding.* display.pictures display.terminal",
+    "filetype": "media.kinds",
+    "imagesize": "media.headers",
+    "braceexpand": "streams.braces",
+    "subprocess": "streams.command",
+    "tempfile": "streams.tempfile",
+    "google": "messages.tfrecord",
+    "google_crc32c": "messages.tfrecord",
+    "yaml": "mixing.spec export.writer",
+    "pyarrow": "tables.parquet",
+    "urllib3": "stores.http stores.hub stores.ais",
+    "soundfile": "media.* decoding.sound",
+    "av": "media.container decoding.sound",
+    "simplejpeg": "media.whole_pictures decoding.jpeg",
+    "fsspec": "stores.other",
+    "obstore": "stores.objects stores.buckets stores.bucket_lists",
+    "torchvision": "decoding.batch",
+    "torch": "media.* decoding.* wds.* torch",
+    "distributed": "jobs.dask jobs.dask_worker",
+    "dask": "jobs.dask",
     "cloudpickle": "jobs.dask",
     "tarfile": "checking.targets",  # which says what readers with it see
-    "zipfile": "media.coding_arrays media.coding_torch", "logging": "", "importlib.metadata": "",
+    "zipfile": "media.coding_arrays media.coding_torch",
+    "logging": "",
+    "importlib.metadata": "",
     **dict.fromkeys(
         ("zstandard", "lz4", "isal", "gzip", "bz2", "lzma", "compression"),
         "streams.codecs streams.codecs.* zip.decode",
     ),
-}  # fmt: skip
+}
 """The modules, or patterns of them, that may import a library."""
 
 

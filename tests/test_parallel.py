@@ -26,11 +26,14 @@ from tests._copies import Copied
 from tests._tools import archive, descriptors, each_row, gone, happens, pid_in
 
 ERRORS: list[Exception] = [
-    Problem("truncated", "a.tar", 512, "what", "do this"), Problem("truncated", "a.tar", None, "what"),
-    Usage("words", "other words"), Unsupported("no"), TarkitError("it is so"),
+    Problem("truncated", "a.tar", 512, "what", "do this"),
+    Problem("truncated", "a.tar", None, "what"),
+    Usage("words", "other words"),
+    Unsupported("no"),
+    TarkitError("it is so"),
     FileNotFoundError(2, "No such file or directory", "a.tar"),
     CommandFailed("false", 1, "tail", "hint"),
-]  # fmt: skip
+]
 
 
 def results_in_order(
@@ -119,11 +122,15 @@ def test_an_error_stops_the_other_processes() -> None:
 
 
 @pytest.mark.forks
-@pytest.mark.parametrize(("how", "said"), [
-    (lambda: os.kill(os.getpid(), signal.SIGKILL), "was ended by SIGKILL"),
-    (lambda: os.kill(os.getpid(), signal.SIGTERM), "was ended by SIGTERM"),
-    (lambda: os._exit(7), "was ended with status 7"), (lambda: os._exit(0), "exited before it had finished"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "was ended by SIGKILL"),
+        (lambda: os.kill(os.getpid(), signal.SIGTERM), "was ended by SIGTERM"),
+        (lambda: os._exit(7), "was ended with status 7"),
+        (lambda: os._exit(0), "exited before it had finished"),
+    ],
+)
 def test_a_process_that_ends_early(how: object, said: str) -> None:
     """A worker process that ends early is an error with a message; the caller neither waits for ever nor ends."""
 
@@ -351,13 +358,18 @@ main()
 """
 
 
-@each_row("words", [
-    "check -p 2 -q in.tar in.tar.gz",
-    "check -p 2 -q in.tar in.tar.gz --unique --against in.keys",
-    "check -p 2 -q in.tar --same-as pipe:cat<in.tar", "stats -p 2 in.tar.gz pipe:cat<in.tar",
-    "index -p 2 --format tsv,wids in.tar b.tar -o .", "shard -p 2 tree -c 1 -o s-%d.tar",
-    "shard -p 2 tree -c 1 -o s-%d.tar.zst --post true --manifest list",
-])  # fmt: skip
+@each_row(
+    "words",
+    [
+        "check -p 2 -q in.tar in.tar.gz",
+        "check -p 2 -q in.tar in.tar.gz --unique --against in.keys",
+        "check -p 2 -q in.tar --same-as pipe:cat<in.tar",
+        "stats -p 2 in.tar.gz pipe:cat<in.tar",
+        "index -p 2 --format tsv,wids in.tar b.tar -o .",
+        "shard -p 2 tree -c 1 -o s-%d.tar",
+        "shard -p 2 tree -c 1 -o s-%d.tar.zst --post true --manifest list",
+    ],
+)
 def test_commands_have_no_threads_when_they_fork(words: str, here: Path) -> None:
     """Each command that forks has one thread when it does, for all kinds of inputs and outputs."""
     Path("in.tar").write_bytes(archive({f"{key}.txt": b"x" * 1000 for key in range(50)}))

@@ -101,11 +101,22 @@ def test_a_signal_without_a_name() -> None:
     assert str(CommandFailed("cmd", -63, "")) == "command was ended by signal 63: cmd"
 
 
-@each_row(("name", "shown"), [
-    (b"a/b.jpg", "'a/b.jpg'"), ("a b", "'a b'"), ("é".encode(), "'é'"), (b"\xe9", r"'\xe9'"),
-    (b"a\nb\tc", r"'a\x0ab\x09c'"), (b"a\\nb", r"'a\\nb'"), ("caf\udce9", r"'caf\xe9'"), ("\u2028", r"'\xe2\x80\xa8'"),
-    ("\ud800", r"'\xed\xa0\x80'"), (b"\x1b[31m", r"'\x1b[31m'"), (b"", "''"),
-])  # fmt: skip
+@each_row(
+    ("name", "shown"),
+    [
+        (b"a/b.jpg", "'a/b.jpg'"),
+        ("a b", "'a b'"),
+        ("é".encode(), "'é'"),
+        (b"\xe9", r"'\xe9'"),
+        (b"a\nb\tc", r"'a\x0ab\x09c'"),
+        (b"a\\nb", r"'a\\nb'"),
+        ("caf\udce9", r"'caf\xe9'"),
+        ("\u2028", r"'\xe2\x80\xa8'"),
+        ("\ud800", r"'\xed\xa0\x80'"),
+        (b"\x1b[31m", r"'\x1b[31m'"),
+        (b"", "''"),
+    ],
+)
 def test_show(name: bytes | str, shown: str) -> None:
     """A name is shown on one line for any bytes, and different names differ."""
     assert show(name) == shown

@@ -66,11 +66,18 @@ def test_urls_in_any_text() -> None:
                 assert MARK not in str(TarkitError(text, text).hint)
 
 
-@each_row("text", [
-    "http://localhost:8080/a@b/c.tar", "https://h.org:80/a@b?x=y", "hf://datasets/o/n@main/x.tar",
-    "s3://bucket/key=5/a.tar at 5: 'a/17.jpg'", "--where 'json.token == 5' and key=a; token=b",
-    "s3://b/{000..009}.tar::s3://c/d@e.tar", "FROM=TO http://[::1]:80/x@y",
-])  # fmt: skip
+@each_row(
+    "text",
+    [
+        "http://localhost:8080/a@b/c.tar",
+        "https://h.org:80/a@b?x=y",
+        "hf://datasets/o/n@main/x.tar",
+        "s3://bucket/key=5/a.tar at 5: 'a/17.jpg'",
+        "--where 'json.token == 5' and key=a; token=b",
+        "s3://b/{000..009}.tar::s3://c/d@e.tar",
+        "FROM=TO http://[::1]:80/x@y",
+    ],
+)
 def test_what_is_no_secret_is_shown(text: str) -> None:
     assert hide_secrets(text) == text
 
@@ -143,27 +150,37 @@ def test_jobs(here: Path, line: str, mode: str) -> None:
 
 
 COMMANDS = [
-    ["cat", S + "a.tar", "-o", "o.tar"], ["cat", ODD + "a.tar", "-o", "o.tar"], ["cat", f"a.tar::{Q}", "-o", "o.tar"],
+    ["cat", S + "a.tar", "-o", "o.tar"],
+    ["cat", ODD + "a.tar", "-o", "o.tar"],
+    ["cat", f"a.tar::{Q}", "-o", "o.tar"],
     ["cat", f"pipe:echo {S} >&2; false", "-o", "o.tar"],
     ["cat", "a.tar", "-o", f"pipe:cat > o.tar; echo {S} >&2; false"],
-    ["cat", "-T", f"{S}list", "-o", "o.tar"], ["stats", f"pipe:cat a.tar # {S}", "--json"],
-    ["stats", f"pipe:cat a.tar # {S}", "--html", "o.html"], ["show", f"pipe:cat a.tar # {S}", "--html", "o.html"],
-    ["check", f"pipe:cat a.tar # {S}", "--json"], ["check", f"pipe:head -c 600 a.tar # {S}", "--list-bad"],
+    ["cat", "-T", f"{S}list", "-o", "o.tar"],
+    ["stats", f"pipe:cat a.tar # {S}", "--json"],
+    ["stats", f"pipe:cat a.tar # {S}", "--html", "o.html"],
+    ["show", f"pipe:cat a.tar # {S}", "--html", "o.html"],
+    ["check", f"pipe:cat a.tar # {S}", "--json"],
+    ["check", f"pipe:head -c 600 a.tar # {S}", "--list-bad"],
     ["tsv", f"pipe:cat a.tar # {S}", "-f", "shard txt"],
     ["split", f"pipe:cat a.tar # {S}", "-o", "o-%d.tar", "--manifest", "m"],
-    ["create", "r", "-o", "o.tar", "--depfile", "d"], ["create", "r.pipe", "-o", "o.tar", "--depfile", "d"],
+    ["create", "r", "-o", "o.tar", "--depfile", "d"],
+    ["create", "r.pipe", "-o", "o.tar", "--depfile", "d"],
     ["mix", f"pipe:cat a.tar # {S}", "-o", "o.tar", "--seed", "1", "-v"],
-    ["mix", f"{S}a.tar@2", "-o", "o.tar"], ["get", "a.txt", f"{S}a.tar"],
+    ["mix", f"{S}a.tar@2", "-o", "o.tar"],
+    ["get", "a.txt", f"{S}a.tar"],
     ["proc", "a.tar", "-c", f"echo {S} >&2; false", "--rejects", "bad.tar", "-o", "o.tar"],
     ["proc", "a.tar", "--map", "f.py:run", "--rejects", "bad.tar", "-o", "o.tar"],
     ["sort", "a.tar", "--order-file", f"{S}keys", "-o", "o.tar"],
     ["shard", f"s3://key:{MARK}@bucket/", "-o", "o-%d.tar"],
     ["cat", f"s3://key:a/{MARK}@bucket/a.tar", "-o", "o.tar"],
-    ["cat", "a.tar", "-o", f"{S}o.tar"], ["cat", "a.tar", "-o", f"{S}{{x}}.tar"],
-    ["cat", f"zpull://u:{MARK}@127.0.0.1", "-o", "o.tar"], ["cat", f"--net-retries={S}", "a.tar"],
-    ["cat", f"--no-such={S}", "a.tar"], ["index", "a.tar", "--format", "tsv", "-o", f"{S}x"],
+    ["cat", "a.tar", "-o", f"{S}o.tar"],
+    ["cat", "a.tar", "-o", f"{S}{{x}}.tar"],
+    ["cat", f"zpull://u:{MARK}@127.0.0.1", "-o", "o.tar"],
+    ["cat", f"--net-retries={S}", "a.tar"],
+    ["cat", f"--no-such={S}", "a.tar"],
+    ["index", "a.tar", "--format", "tsv", "-o", f"{S}x"],
     ["extract", f"{S}a.tar", "-C", "x"],
-]  # fmt: skip
+]
 
 
 @each_row("words", COMMANDS)

@@ -20,8 +20,18 @@ MODULES = [
     if ">>> " in path.read_text()
 ]
 LOOKED_UP = [
-    "open", "check", "create", "index", "loader", "mix", "shard", "stats", "TarWriter", "ShardWriter", "Sample",
-]  # fmt: skip
+    "open",
+    "check",
+    "create",
+    "index",
+    "loader",
+    "mix",
+    "shard",
+    "stats",
+    "TarWriter",
+    "ShardWriter",
+    "Sample",
+]
 METHODS = ["head", "where", "select", "rekey", "sort", "shuffle", "write", "split", "table", "extract", "indexed"]
 """Public names, and methods of a dataset, whose docstring has an example."""
 

@@ -129,10 +129,15 @@ PICTURE = bytes.fromhex(  # one pixel
     "0000000049454e44ae426082"
 )
 SHOWN: list[tuple[str, Any]] = [
-    ("README", b"hi"), ("d/a.png", PICTURE), ("d/a.cls", b"1"), ("d/a.\udcff\n.txt", b"\x1b[1m \xe9 text\n" * 100),
-    ("d/.hidden", b""), ("d/b.ln", Link("d/a.png", tarfile.SYMTYPE)), ("d/b.bin", b"\0\1" * (1 << 20)),
+    ("README", b"hi"),
+    ("d/a.png", PICTURE),
+    ("d/a.cls", b"1"),
+    ("d/a.\udcff\n.txt", b"\x1b[1m \xe9 text\n" * 100),
+    ("d/.hidden", b""),
+    ("d/b.ln", Link("d/a.png", tarfile.SYMTYPE)),
+    ("d/b.bin", b"\0\1" * (1 << 20)),
     *((f"d/{i}.cls", b"%d" % (i % 2)) for i in range(9)),
-]  # fmt: skip
+]
 
 
 @each_feed

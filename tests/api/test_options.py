@@ -44,14 +44,22 @@ COMMAND_ONLY = {
 @each_row(
     ("function", "kind"),
     [
-        (tarkit.Dataset.split, SplitOptions), (tarkit.Dataset.sort, SortOptions),
-        (tarkit.Dataset.extract, ExtractOptions), (tarkit.Dataset.table, TableOptions),
-        (tarkit.Dataset.shuffle, ShuffleOptions), (tarkit.Dataset.stats, StatsOptions), (tarkit.stats, StatsOptions),
-        (tarkit.check, CheckOptions), (tarkit.create, CreateOptions), (tarkit.index, IndexOptions),
-        (tarkit.map_shards, JobOptions), (tarkit.mix, MixOptions), (tarkit.open, ProblemOptions),
+        (tarkit.Dataset.split, SplitOptions),
+        (tarkit.Dataset.sort, SortOptions),
+        (tarkit.Dataset.extract, ExtractOptions),
+        (tarkit.Dataset.table, TableOptions),
+        (tarkit.Dataset.shuffle, ShuffleOptions),
+        (tarkit.Dataset.stats, StatsOptions),
+        (tarkit.stats, StatsOptions),
+        (tarkit.check, CheckOptions),
+        (tarkit.create, CreateOptions),
+        (tarkit.index, IndexOptions),
+        (tarkit.map_shards, JobOptions),
+        (tarkit.mix, MixOptions),
+        (tarkit.open, ProblemOptions),
         (tarkit.shard, ShardOptions),
     ],
-)  # fmt: skip
+)
 def test_arguments(function: Callable[..., Any], kind: type[Options]) -> None:
     """Each option is an argument with the same default."""
     parameters = inspect.signature(function).parameters

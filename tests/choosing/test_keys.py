@@ -34,12 +34,22 @@ HALF = "'utf-8' codec can't encode character '\\ud83d' in position 0: surrogates
 @each_row(
     ("spec", "expected"),
     [
-        ("list", ["a", "b c", "\udce9"]), ("last", ["a", "b"]), ("bom", ["a"]), ("odd:name", ["x"]),
-        ("t.tsv:__key__", ["a\tb", "c", "d"]), ("t.tsv:n", ["1", "2", "3", "4", "5"]), ("t.txt:__key__", ["a", "b"]),
-        ("t.csv:__key__", ["a,\nb", "c"]), ("bom.csv:__key__", ["a"]), ("t.CSV:k", ["a"]),
-        ("t.jsonl:k", ["7", '["x"]', "a", "é"]), ("empty", "empty: no key found"),
-        ("none", "none: No such file or directory"), ("none:k", "none: No such file or directory"),
-        ("list:k", "list: no column 'k'"), ("t.tsv:x", "t.tsv: no column 'x'"),
+        ("list", ["a", "b c", "\udce9"]),
+        ("last", ["a", "b"]),
+        ("bom", ["a"]),
+        ("odd:name", ["x"]),
+        ("t.tsv:__key__", ["a\tb", "c", "d"]),
+        ("t.tsv:n", ["1", "2", "3", "4", "5"]),
+        ("t.txt:__key__", ["a", "b"]),
+        ("t.csv:__key__", ["a,\nb", "c"]),
+        ("bom.csv:__key__", ["a"]),
+        ("t.CSV:k", ["a"]),
+        ("t.jsonl:k", ["7", '["x"]', "a", "é"]),
+        ("empty", "empty: no key found"),
+        ("none", "none: No such file or directory"),
+        ("none:k", "none: No such file or directory"),
+        ("list:k", "list: no column 'k'"),
+        ("t.tsv:x", "t.tsv: no column 'x'"),
         ("t.jsonl:x", "t.jsonl: no key found"),
         ("bad.tsv:k", "bad.tsv:2: unknown escape \\x: write a backslash twice"),
         ("bad.csv:k", "bad.csv:2: unexpected end of data"),
@@ -48,7 +58,7 @@ HALF = "'utf-8' codec can't encode character '\\ud83d' in position 0: surrogates
         ("half.jsonl:k", f"half.jsonl:1: bad JSON: {HALF}"),
         ("deep.jsonl:k", "deep.jsonl:1: bad JSON: nested too deep"),
     ],
-)  # fmt: skip
+)
 def test_read_keys(spec: str, expected: list[str] | str, here: Path) -> None:
     """FILE[:COLUMN] is one key a line, or a column of a TSV, CSV or JSON-lines table."""
     for name, data in FILES.items():

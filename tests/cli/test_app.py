@@ -79,15 +79,22 @@ def command(name: str) -> Command:
 LONG = ("cat", "proc", "shard", "split", "tsv")  # commands whose --help takes two screens of 50 lines
 
 
-@each_row(("module", "words", "needs", "extra"), [
-    ("PIL", ["show", "a.tar", "--images"], "drawing pictures needs Pillow", "images"),
-    ("yaml", ["tsv", "a.tar", "--format", "yaml"], "--format yaml needs PyYAML", "yaml"),
-    ("yaml", ["mix", "mix.yaml"], "mix.yaml: reading YAML needs PyYAML", "yaml"),
-    ("pyarrow", ["tsv", "a.tar", "--format", "parquet"], "--format parquet needs pyarrow", "parquet"),
-    ("pyarrow", ["index", "a.tar", "--format", "parquet"], "Parquet needs pyarrow", "parquet"),
-    ("pyarrow", ["shard", "tree", "--join", "t.parquet:k", "-o", "s-%d.tar"], "t.parquet: Parquet needs pyarrow",
-        "parquet"),
-])  # fmt: skip
+@each_row(
+    ("module", "words", "needs", "extra"),
+    [
+        ("PIL", ["show", "a.tar", "--images"], "drawing pictures needs Pillow", "images"),
+        ("yaml", ["tsv", "a.tar", "--format", "yaml"], "--format yaml needs PyYAML", "yaml"),
+        ("yaml", ["mix", "mix.yaml"], "mix.yaml: reading YAML needs PyYAML", "yaml"),
+        ("pyarrow", ["tsv", "a.tar", "--format", "parquet"], "--format parquet needs pyarrow", "parquet"),
+        ("pyarrow", ["index", "a.tar", "--format", "parquet"], "Parquet needs pyarrow", "parquet"),
+        (
+            "pyarrow",
+            ["shard", "tree", "--join", "t.parquet:k", "-o", "s-%d.tar"],
+            "t.parquet: Parquet needs pyarrow",
+            "parquet",
+        ),
+    ],
+)
 def test_libraries_that_are_missing(
     module: str, words: list[str], needs: str, extra: str, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
@@ -164,13 +171,22 @@ def test_options(name: str) -> None:
 
 
 OWN = {
-    "cat": ["Order", "Tables"], "check": ["Checks"], "create": ["Recipe"], "each": [], "get": ["Field"],
-    "index": ["Index"], "mix": ["Mix"],
+    "cat": ["Order", "Tables"],
+    "check": ["Checks"],
+    "create": ["Recipe"],
+    "each": [],
+    "get": ["Field"],
+    "index": ["Index"],
+    "mix": ["Mix"],
     "proc": ["Command", "With -c or -m", "With --map", "Failures", "Tables"],
     "shard": ["Shards", "Samples", "Tables", "Categories", "Plan"],
-    "show": ["Show"], "shuffle": ["Order", "Shards"], "sort": ["Order", "Shards"],
-    "split": ["Tables", "Shards", "Categories", "Parts"], "stats": ["Stats"], "tsv": ["Table", "Tables"],
-}  # fmt: skip
+    "show": ["Show"],
+    "shuffle": ["Order", "Shards"],
+    "sort": ["Order", "Shards"],
+    "split": ["Tables", "Shards", "Categories", "Parts"],
+    "stats": ["Stats"],
+    "tsv": ["Table", "Tables"],
+}
 
 
 @each_row("name", COMMANDS)
@@ -297,26 +313,38 @@ def raising(error: BaseException | type[BaseException]) -> click.Command:
     return Command("boom", callback=fail)
 
 
-@each_row(("error", "status", "stderr"), [
-    (TarkitError("what"), 1, "tarkit: what\n"),
-    (TarkitError("what", "do this"), 1, "tarkit: what\nhint: do this\n"),
-    (Problem("truncated", "a.tar", 512, "cut"), 1,
-        f"tarkit: a.tar: at 512: cut [truncated]\nhint: {PROBLEMS['truncated'].repair}\n"),
-    (MissingLibrary("this", "That", "those"), 1,
-        "tarkit: this needs That, which is not installed\nhint: pip install 'tarkit[those]'\n"),
-    (Unsupported("what"), 1, "tarkit: what\n"),
-    (MissingFile("a: gone", filename="a"), 1, "tarkit: a: gone\n"),
-    (MissingKey("no sample 'a'"), 1, "tarkit: no sample 'a'\n"),
-    (CommandFailed("a\nb", 3, "why"), 1, "tarkit: command ended with status 3: a\\x0ab: why\n"),
-    (Usage("what", "do this"), 2, "tarkit: what\nhint: do this\n"),
-    (FileNotFoundError(errno.ENOENT, "No such file or directory", "a b"), 1,
-        "tarkit: a b: No such file or directory\n"),
-    (OSError(errno.EIO, "Input/output error", b"caf\xe9\n"), 1, "tarkit: caf\\xe9\\x0a: Input/output error\n"),
-    (OSError(errno.ENOSPC, "No space left on device"), 1, "tarkit: No space left on device\n"),
-    (OSError("odd"), 1, "tarkit: odd\n"),
-    (BrokenPipeError(errno.EPIPE, "Broken pipe", "fifo"), 1, "tarkit: fifo: Broken pipe\n"),
-    (IsADirectoryError(errno.EISDIR, "Is a directory", 7), 1, "tarkit: Is a directory\n"),
-])  # fmt: skip
+@each_row(
+    ("error", "status", "stderr"),
+    [
+        (TarkitError("what"), 1, "tarkit: what\n"),
+        (TarkitError("what", "do this"), 1, "tarkit: what\nhint: do this\n"),
+        (
+            Problem("truncated", "a.tar", 512, "cut"),
+            1,
+            f"tarkit: a.tar: at 512: cut [truncated]\nhint: {PROBLEMS['truncated'].repair}\n",
+        ),
+        (
+            MissingLibrary("this", "That", "those"),
+            1,
+            "tarkit: this needs That, which is not installed\nhint: pip install 'tarkit[those]'\n",
+        ),
+        (Unsupported("what"), 1, "tarkit: what\n"),
+        (MissingFile("a: gone", filename="a"), 1, "tarkit: a: gone\n"),
+        (MissingKey("no sample 'a'"), 1, "tarkit: no sample 'a'\n"),
+        (CommandFailed("a\nb", 3, "why"), 1, "tarkit: command ended with status 3: a\\x0ab: why\n"),
+        (Usage("what", "do this"), 2, "tarkit: what\nhint: do this\n"),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file or directory", "a b"),
+            1,
+            "tarkit: a b: No such file or directory\n",
+        ),
+        (OSError(errno.EIO, "Input/output error", b"caf\xe9\n"), 1, "tarkit: caf\\xe9\\x0a: Input/output error\n"),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "tarkit: No space left on device\n"),
+        (OSError("odd"), 1, "tarkit: odd\n"),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe", "fifo"), 1, "tarkit: fifo: Broken pipe\n"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", 7), 1, "tarkit: Is a directory\n"),
+    ],
+)
 def test_errors(error: Exception, status: int, stderr: str, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each error ends the run with one line and its status, for any characters in names."""
     monkeypatch.setattr(app.Commands, "get_command", lambda self, ctx, name: raising(error))
@@ -338,11 +366,16 @@ def test_a_bug_has_a_traceback(error: Exception, monkeypatch: pytest.MonkeyPatch
         group.main(["boom"], prog_name="tarkit")
 
 
-@each_row(("error", "signum"), [
-    (KeyboardInterrupt, signal.SIGINT), (BrokenPipeError(32, "x"), signal.SIGPIPE),
-    (BrokenPipeError(32, "x", "stdout"), signal.SIGPIPE), (Interrupted(1), signal.SIGHUP),
-    (Interrupted(15), signal.SIGTERM),
-])  # fmt: skip
+@each_row(
+    ("error", "signum"),
+    [
+        (KeyboardInterrupt, signal.SIGINT),
+        (BrokenPipeError(32, "x"), signal.SIGPIPE),
+        (BrokenPipeError(32, "x", "stdout"), signal.SIGPIPE),
+        (Interrupted(1), signal.SIGHUP),
+        (Interrupted(15), signal.SIGTERM),
+    ],
+)
 def test_ending_by_a_signal(
     error: BaseException | type[BaseException], signum: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,10 +406,18 @@ def test_report_before_and_after(before: bool, call: Call) -> None:
     assert (report["command"], report["samples"], report["bytes"], report["problems"]) == ("cat", 2, 3072, {})
 
 
-@each_row(("before", "after", "bar"), [
-    ([], [], False), (["--progress"], [], True), ([], ["--progress"], True), (["--progress"], ["--no-progress"], False),
-    (["--no-progress"], ["--progress"], True), (["--progress"], ["-q"], False), (["-q"], ["--progress"], False),
-])  # fmt: skip
+@each_row(
+    ("before", "after", "bar"),
+    [
+        ([], [], False),
+        (["--progress"], [], True),
+        ([], ["--progress"], True),
+        (["--progress"], ["--no-progress"], False),
+        (["--no-progress"], ["--progress"], True),
+        (["--progress"], ["-q"], False),
+        (["-q"], ["--progress"], False),
+    ],
+)
 def test_progress(before: list[str], after: list[str], bar: bool, call: Call) -> None:
     """The last of --progress and --no-progress counts, -q takes precedence, and without a terminal there is no bar."""
     status, _, err = call(*before, "cat", "a.tar", "-o", "b.tar", *after)

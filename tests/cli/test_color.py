@@ -24,13 +24,28 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
 
 
-@each_row(("words", "wanted"), [
-    ("", None), ("TERM=xterm", None), ("TERM=dumb", False), ("CLICOLOR=0", False), ("CLICOLOR=1", None),
-    ("NO_COLOR=1", False), ("NO_COLOR=0", False), ("NO_COLOR=", None), ("FORCE_COLOR=1", True), ("FORCE_COLOR=3", True),
-    ("FORCE_COLOR=0", None), ("FORCE_COLOR=", None), ("CLICOLOR_FORCE=1", True), ("CLICOLOR_FORCE=0", None),
-    ("CLICOLOR_FORCE=1 TERM=dumb", True), ("FORCE_COLOR=1 CLICOLOR=0", True),
-    ("NO_COLOR=1 FORCE_COLOR=1 CLICOLOR_FORCE=1", False),
-])  # fmt: skip
+@each_row(
+    ("words", "wanted"),
+    [
+        ("", None),
+        ("TERM=xterm", None),
+        ("TERM=dumb", False),
+        ("CLICOLOR=0", False),
+        ("CLICOLOR=1", None),
+        ("NO_COLOR=1", False),
+        ("NO_COLOR=0", False),
+        ("NO_COLOR=", None),
+        ("FORCE_COLOR=1", True),
+        ("FORCE_COLOR=3", True),
+        ("FORCE_COLOR=0", None),
+        ("FORCE_COLOR=", None),
+        ("CLICOLOR_FORCE=1", True),
+        ("CLICOLOR_FORCE=0", None),
+        ("CLICOLOR_FORCE=1 TERM=dumb", True),
+        ("FORCE_COLOR=1 CLICOLOR=0", True),
+        ("NO_COLOR=1 FORCE_COLOR=1 CLICOLOR_FORCE=1", False),
+    ],
+)
 def test_variables(words: str, wanted: bool | None) -> None:
     """NO_COLOR precedes the variables that ask for colours, and these precede the type of the terminal."""
     assert wanted_colors(dict(word.split("=") for word in words.split())) is wanted
@@ -71,11 +86,17 @@ def test_headings_of_help(name: str, run: Run, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.forks
-@each_row(("words", "said"), [
-    (["cat", "none"], f"{RED}tarkit:{END} none: No such file or directory\n"),
-    (["sort", "--zzz"], f"{RED}tarkit:{END} sort: No such option '--zzz'.\n{CYAN}hint:{END} see tarkit sort --help\n"),
-    (["stats", "odd.tar", "--allow", "no-end-marker"], f"tarkit: {YELLOW}warning:{END} odd.tar: "),
-])  # fmt: skip
+@each_row(
+    ("words", "said"),
+    [
+        (["cat", "none"], f"{RED}tarkit:{END} none: No such file or directory\n"),
+        (
+            ["sort", "--zzz"],
+            f"{RED}tarkit:{END} sort: No such option '--zzz'.\n{CYAN}hint:{END} see tarkit sort --help\n",
+        ),
+        (["stats", "odd.tar", "--allow", "no-end-marker"], f"tarkit: {YELLOW}warning:{END} odd.tar: "),
+    ],
+)
 def test_messages(words: list[str], said: str, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first word of an error is red, of a warning yellow, of a hint blue; a pipe has the same words."""
     archive(tar({"a.txt": b""})[:512], "odd.tar")

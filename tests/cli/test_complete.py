@@ -61,33 +61,46 @@ def prepare(archive: Archive) -> None:
     Path("cut.tar").write_bytes(tar(DATA)[:1500])
 
 
-@each_row(("line", "words"), [
-    (["cat", "x.tar", "-f", ""], FIELDS), (["cat", "x.tar.gz", "-f", "j"], ["jpg", "json"]),
-    (["cat", "cut.tar", "-f", ""], []), (["cat", "empty.tar", "x.tar", "-f", "s"], ["seg.png"]),
-    (["cat", "{empty,x}.tar", "-f", "s"], ["seg.png"]), (["cat", "'x*.tar'", "-f", "s"], ["seg.png"]),
-    (["cat", "dir", "-f", ""], ["new"]), (["cat", "dir/", "x.tar", "-f", ""], ["new", *FIELDS]),
-    (["-q", "cat", "-p", "2", "x.tar", "-f", "'jpg s"], ["jpg seg.png"]),
-    (["cat", "x.tar", "-f", "'new:jpg,j"], ["new:jpg,jpg", "new:jpg,json"]),
-    (["cat", "x.tar", "--drop", "j"], ["jpg", "json"]),
-    (["cat", "x.tar", "--require", "jpg,j"], ["jpg,jpg", "jpg,json"]),
-    (["cat", "x.tar", "--where", "'js"], ["json", "json.label", "json.box", "json.box.x"]),
-    (["cat", "x.tar", "--where", "'a(b) and json.b"], ["a(b) and json.box", "a(b) and json.box.x"]),
-    (["cat", "x.tar", "--where", "'seg"], ["seg.png", "seg.png =="]),
-    (["cat", "x.tar", "--where", "'has.se"], ["has.seg.png", "has.seg.png =="]),
-    (["cat", "x.tar", "--where", "'size.jp"], ["size.jpg", "size.jpg =="]),
-    (["sort", "x.tar", "-s", ""], PATHS), (["tsv", "x.tar", "-f", "'jpg;se"], ["jpg;seg.png"]),
-    (["tsv", "x.tar", "-f", "'jpg size.se"], ["jpg size.seg.png"]),
-    (["stats", "x.tar", "--by", "json.l"], ["json.label"]), (["split", "x.tar", "--stratify", "jp"], ["jpg"]),
-    (["check", "x.tar", "--require", "jp"], ["jpg"]), (["get", "x.tar", "-f", "jp"], ["jpg"]),
-    (["get", "d/170"], ["d/170", *(f"d/170.{field}" for field in FIELDS)]),
-    (["get", "d/170.s"], ["d/170.seg.png"]),
-    (["get", "d/17."], [f"d/17.{field}" for field in FIELDS]),
-    (["get", "d"], ["d/17", "d/170"]),
-    # nothing is read
-    (["cat", "https://host.invalid/x.tar", "-f", ""], []), (["cat", "pipe:touch ran", "-f", ""], []),
-    (["cat", "missing.tar", "-f", ""], []), (["cat", "-", "-f", ""], []), (["cat", "fifo", "-f", ""], []),
-    (["mix", "x.tar", "-f", "s"], ["seg.png"]),
-])  # fmt: skip
+@each_row(
+    ("line", "words"),
+    [
+        (["cat", "x.tar", "-f", ""], FIELDS),
+        (["cat", "x.tar.gz", "-f", "j"], ["jpg", "json"]),
+        (["cat", "cut.tar", "-f", ""], []),
+        (["cat", "empty.tar", "x.tar", "-f", "s"], ["seg.png"]),
+        (["cat", "{empty,x}.tar", "-f", "s"], ["seg.png"]),
+        (["cat", "'x*.tar'", "-f", "s"], ["seg.png"]),
+        (["cat", "dir", "-f", ""], ["new"]),
+        (["cat", "dir/", "x.tar", "-f", ""], ["new", *FIELDS]),
+        (["-q", "cat", "-p", "2", "x.tar", "-f", "'jpg s"], ["jpg seg.png"]),
+        (["cat", "x.tar", "-f", "'new:jpg,j"], ["new:jpg,jpg", "new:jpg,json"]),
+        (["cat", "x.tar", "--drop", "j"], ["jpg", "json"]),
+        (["cat", "x.tar", "--require", "jpg,j"], ["jpg,jpg", "jpg,json"]),
+        (["cat", "x.tar", "--where", "'js"], ["json", "json.label", "json.box", "json.box.x"]),
+        (["cat", "x.tar", "--where", "'a(b) and json.b"], ["a(b) and json.box", "a(b) and json.box.x"]),
+        (["cat", "x.tar", "--where", "'seg"], ["seg.png", "seg.png =="]),
+        (["cat", "x.tar", "--where", "'has.se"], ["has.seg.png", "has.seg.png =="]),
+        (["cat", "x.tar", "--where", "'size.jp"], ["size.jpg", "size.jpg =="]),
+        (["sort", "x.tar", "-s", ""], PATHS),
+        (["tsv", "x.tar", "-f", "'jpg;se"], ["jpg;seg.png"]),
+        (["tsv", "x.tar", "-f", "'jpg size.se"], ["jpg size.seg.png"]),
+        (["stats", "x.tar", "--by", "json.l"], ["json.label"]),
+        (["split", "x.tar", "--stratify", "jp"], ["jpg"]),
+        (["check", "x.tar", "--require", "jp"], ["jpg"]),
+        (["get", "x.tar", "-f", "jp"], ["jpg"]),
+        (["get", "d/170"], ["d/170", *(f"d/170.{field}" for field in FIELDS)]),
+        (["get", "d/170.s"], ["d/170.seg.png"]),
+        (["get", "d/17."], [f"d/17.{field}" for field in FIELDS]),
+        (["get", "d"], ["d/17", "d/170"]),
+        # nothing is read
+        (["cat", "https://host.invalid/x.tar", "-f", ""], []),
+        (["cat", "pipe:touch ran", "-f", ""], []),
+        (["cat", "missing.tar", "-f", ""], []),
+        (["cat", "-", "-f", ""], []),
+        (["cat", "fifo", "-f", ""], []),
+        (["mix", "x.tar", "-f", "s"], ["seg.png"]),
+    ],
+)
 def test_words(line: list[str], words: list[str], completed: Complete, archive: Archive) -> None:
     """The words are those of the data; nothing but regular files of this machine is read."""
     prepare(archive)

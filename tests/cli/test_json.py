@@ -64,16 +64,21 @@ def prepare(archive: Archive) -> None:
     Path("fixed").mkdir()
 
 
-@each_row(("words", "output", "types", "status"), [
-    ("show x.tar --json", "show --json", "", 0), ("get a/2 x.tar --json", "get --json", "", 0),
-    ("get a/1.txt x.tar --json", "get --json", "", 0), ("get -f png x.tar --json", "get --json", "", 0),
-    ("check x.tar cut.tar --json --fix fixed/", "check --json", "fix fix-summary problem shard summary", 1),
-    ("check x.tar --same-as y.tar --json", "check --json", "problem set summary", 1),
-    ("check x.tar --leak y.tar --by txt --json", "check --json", "compared problem shard summary", 1),
-    ("index x.tar y.tar --format dali,wids --json", "index --json", "index summary", 0),
-    ("index x.tar --format tsv --verify --json", "index --json", "fault summary", 1),
-    ("each a b --json -- sh -c", "each --json", "job summary", 1),
-])  # fmt: skip
+@each_row(
+    ("words", "output", "types", "status"),
+    [
+        ("show x.tar --json", "show --json", "", 0),
+        ("get a/2 x.tar --json", "get --json", "", 0),
+        ("get a/1.txt x.tar --json", "get --json", "", 0),
+        ("get -f png x.tar --json", "get --json", "", 0),
+        ("check x.tar cut.tar --json --fix fixed/", "check --json", "fix fix-summary problem shard summary", 1),
+        ("check x.tar --same-as y.tar --json", "check --json", "problem set summary", 1),
+        ("check x.tar --leak y.tar --by txt --json", "check --json", "compared problem shard summary", 1),
+        ("index x.tar y.tar --format dali,wids --json", "index --json", "index summary", 0),
+        ("index x.tar --format tsv --verify --json", "index --json", "fault summary", 1),
+        ("each a b --json -- sh -c", "each --json", "job summary", 1),
+    ],
+)
 def test_lines(words: str, output: str, types: str, status: int, run: Run, archive: Archive) -> None:
     """Each line is an object of a listed type with the listed keys; each type is there."""
     prepare(archive)
@@ -124,12 +129,26 @@ def test_one_object(run: Run, archive: Archive) -> None:
 
 
 @pytest.mark.forks
-@each_row("words", [
-    "cat x.tar -o o.tar", "cat x.tar -o o{stem}.tar", "split x.tar -c 1 -o s-%d.tar", "sort x.tar -o o.tar",
-    "shuffle x.tar -c 1 -o s-%d.tar", "mix x.tar -o o.tar -q", "proc x.tar -c true -o o.tar", "extract x.tar -C d",
-    "index x.tar --format tsv", "shard fixed -o s-%d.tar", "tsv x.tar -f cls -o t.tsv", "stats x.tar --html p.html",
-    "show x.tar --html p.html", "get a/1 x.tar -o o.tar", "each a -- echo out",
-])  # fmt: skip
+@each_row(
+    "words",
+    [
+        "cat x.tar -o o.tar",
+        "cat x.tar -o o{stem}.tar",
+        "split x.tar -c 1 -o s-%d.tar",
+        "sort x.tar -o o.tar",
+        "shuffle x.tar -c 1 -o s-%d.tar",
+        "mix x.tar -o o.tar -q",
+        "proc x.tar -c true -o o.tar",
+        "extract x.tar -C d",
+        "index x.tar --format tsv",
+        "shard fixed -o s-%d.tar",
+        "tsv x.tar -f cls -o t.tsv",
+        "stats x.tar --html p.html",
+        "show x.tar --html p.html",
+        "get a/1 x.tar -o o.tar",
+        "each a -- echo out",
+    ],
+)
 def test_report_on_stdout(words: str, run: Run, archive: Archive) -> None:
     """--report - prints the report, as it is in a file, and nothing else is on stdout."""
     prepare(archive)
@@ -141,15 +160,30 @@ def test_report_on_stdout(words: str, run: Run, archive: Archive) -> None:
     assert keys.all >= {"command", "samples", "bytes", "shards", "seconds"}
 
 
-@each_row(("words", "what"), [
-    ("cat x.tar", "output"), ("cat x.tar -o -", "output"), ("sort x.tar", "output"),
-    ("shuffle x.tar --seed 1", "output"), ("mix x.tar", "output"), ("proc x.tar -c true", "output"),
-    ("create recipe", "output"), ("tsv x.tar", "output"), ("stats x.tar", "output"), ("show x.tar --html -", "output"),
-    ("show x.tar", "output"), ("get a/1.txt x.tar", "output"), ("check x.tar", "list of findings"),
-    ("shard fixed --dry-run", "plan"), ("each a --dry-run -- true", "list of jobs"), ("each a --json -- true", "JSON"),
-    ("index x.tar --format tsv --json", "JSON"), ("index x.tar --format tsv -o -", "index"),
-    ("index x.tar --verify", "list of faults"),
-])  # fmt: skip
+@each_row(
+    ("words", "what"),
+    [
+        ("cat x.tar", "output"),
+        ("cat x.tar -o -", "output"),
+        ("sort x.tar", "output"),
+        ("shuffle x.tar --seed 1", "output"),
+        ("mix x.tar", "output"),
+        ("proc x.tar -c true", "output"),
+        ("create recipe", "output"),
+        ("tsv x.tar", "output"),
+        ("stats x.tar", "output"),
+        ("show x.tar --html -", "output"),
+        ("show x.tar", "output"),
+        ("get a/1.txt x.tar", "output"),
+        ("check x.tar", "list of findings"),
+        ("shard fixed --dry-run", "plan"),
+        ("each a --dry-run -- true", "list of jobs"),
+        ("each a --json -- true", "JSON"),
+        ("index x.tar --format tsv --json", "JSON"),
+        ("index x.tar --format tsv -o -", "index"),
+        ("index x.tar --verify", "list of faults"),
+    ],
+)
 def test_one_thing_on_stdout(words: str, what: str, run: Run, archive: Archive) -> None:
     """A report and something else on stdout is a usage error; nothing is written."""
     prepare(archive)

@@ -195,11 +195,15 @@ def test_a_job_is_done_again_if_what_it_reads_has_changed(here: Path, kind: str)
     assert [value[:2] for value in ran(line, values)] == [name[4:6]]
 
 
-@each_row("make,line,new", [
-    (two, ["cat", "{}-*.tar", "-o", "out-{}"], "{}-c.tar"), (directory, ["cat", "d{}", "-o", "out-{}"], "d{}/3.tar"),
-    (tree, ["shard", "t{}", "-o", "out-{}.%d"], "t{}/a/b/3.txt"),
-    (mixed, ["mix", "{}.json", "--seed", "1", "--until", "all", "-o", "out-{}"], "{}-bb.tar"),
-])  # fmt: skip
+@each_row(
+    "make,line,new",
+    [
+        (two, ["cat", "{}-*.tar", "-o", "out-{}"], "{}-c.tar"),
+        (directory, ["cat", "d{}", "-o", "out-{}"], "d{}/3.tar"),
+        (tree, ["shard", "t{}", "-o", "out-{}.%d"], "t{}/a/b/3.txt"),
+        (mixed, ["mix", "{}.json", "--seed", "1", "--until", "all", "-o", "out-{}"], "{}-bb.tar"),
+    ],
+)
 def test_a_new_file(here: Path, make: Make, line: list[str], new: str) -> None:
     """A file that a name finds now, and did not find before, is a change."""
     values = ["v0", "v1"]
@@ -213,14 +217,18 @@ def test_a_new_file(here: Path, make: Make, line: list[str], new: str) -> None:
     assert ran(line, values) == []
 
 
-@each_row("line", [
-    ["cat", "pipe:cat {}.tar", "-o", "out-{}"],
-    ["cat", "{}.tar::pipe:cat {}.tar", "-o", "out-{}", "--rekey", "{{stem}}-{{index}}"],
-    ["cat", "-T", "pipe:echo {}.tar", "-o", "out-{}"], ["create", "pipe:echo 'a.txt text:{}'", "-o", "out-{}"],
-    ["sort", "{}.tar", "--order-file", "pipe:echo {}_tar0; echo {}_tar1", "-o", "out-{}"],
-    ["mix", "pipe:cat {}.tar@2", "--seed", "1", "-o", "out-{}"],
-    ["each", "{}.tar", "--", "cat", "{{}}", "-o", "out-{}"],
-])  # fmt: skip
+@each_row(
+    "line",
+    [
+        ["cat", "pipe:cat {}.tar", "-o", "out-{}"],
+        ["cat", "{}.tar::pipe:cat {}.tar", "-o", "out-{}", "--rekey", "{{stem}}-{{index}}"],
+        ["cat", "-T", "pipe:echo {}.tar", "-o", "out-{}"],
+        ["create", "pipe:echo 'a.txt text:{}'", "-o", "out-{}"],
+        ["sort", "{}.tar", "--order-file", "pipe:echo {}_tar0; echo {}_tar1", "-o", "out-{}"],
+        ["mix", "pipe:cat {}.tar@2", "--seed", "1", "-o", "out-{}"],
+        ["each", "{}.tar", "--", "cat", "{{}}", "-o", "out-{}"],
+    ],
+)
 def test_what_cannot_be_compared_is_done_again(here: Path, line: list[str]) -> None:
     """Its state is unknown, which is never the one before; a line says so. No command is run to compare."""
     plain("v0", random.Random(0))

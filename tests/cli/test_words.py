@@ -16,11 +16,16 @@ AB: dict[str, Content] = {f"{key}.{field}": b"x" * 600 for key in "ab" for field
 NO_TAR = "hint: it is not a tar archive; for a list of inputs use -T, for a recipe tarkit create"
 
 
-@each_row(("words", "fields"), [
-    (["-f", "jpg", "-f", "cls"], ["jpg", "cls"]),
-    (["-f", "jpg cls", "--field", "t:text,txt"], ["jpg", "cls", "t"]),
-    (["--drop", "jpg,t*"], ["cls"]), (["--drop", "jpg txt"], ["cls"]), (["--drop", "jpg", "--drop", "cls"], ["txt"]),
-])  # fmt: skip
+@each_row(
+    ("words", "fields"),
+    [
+        (["-f", "jpg", "-f", "cls"], ["jpg", "cls"]),
+        (["-f", "jpg cls", "--field", "t:text,txt"], ["jpg", "cls", "t"]),
+        (["--drop", "jpg,t*"], ["cls"]),
+        (["--drop", "jpg txt"], ["cls"]),
+        (["--drop", "jpg", "--drop", "cls"], ["txt"]),
+    ],
+)
 def test_fields_add_up(words: list[str], fields: list[str], run: Run, archive: Archive) -> None:
     """-f and --drop may be given several times, and --drop takes several names."""
     run("cat", archive(AB), *words, "-o", "out.tar")
@@ -33,9 +38,14 @@ def test_flags_may_be_given_twice(run: Run, archive: Archive) -> None:
     assert Path("out.tar").read_bytes() == tar(AB)
 
 
-@each_row(("content", "hint"), [
-    (b"", "hint: it has 0 bytes: make or fetch it again"), (b"a.tar\n", NO_TAR), (b"a.jpg\tfile:a.jpg\n" * 99, NO_TAR),
-])  # fmt: skip
+@each_row(
+    ("content", "hint"),
+    [
+        (b"", "hint: it has 0 bytes: make or fetch it again"),
+        (b"a.tar\n", NO_TAR),
+        (b"a.jpg\tfile:a.jpg\n" * 99, NO_TAR),
+    ],
+)
 def test_inputs_that_are_no_archives(content: bytes, hint: str, run: Run) -> None:
     """If nothing is a header, the hint is not to skip the damage."""
     Path("in.tar").write_bytes(content)
@@ -64,35 +74,41 @@ SPLIT, CUT, EPOCHS, EACH, FOLDER = (
 )
 
 
-@each_row(("words", "name", "message", "hint"), [
-    # one archive
-    ("cat a.tar -o", "x-%04d.tar", f"%04d {ONE}", SPLIT),
-    ("cat a.tar -o", "./x-{0..3}.tar.gz", f"{{0..3}} {ONE}", SPLIT),
-    ("cat a.tar -o", "x-@00001.tar", f"@00001 {ONE}", SPLIT),
-    ("cat a.tar -o", "{stim}.tar", "unknown placeholder {stim}", SPLIT),
-    ("cat a.tar -o", "x{.tar", "unmatched or nested braces", SPLIT),
-    ("proc a.tar -c true -o", "ocr-{0000..0003}.tar", f"{{0000..0003}} {ONE}", SPLIT),
-    ("proc a.tar -c true -o out.tar --rejects", "r-%d.tar", f"%d {ONE}", SPLIT),
-    ("create recipe -o", "x-%d.tar", f"%d {ONE}", SPLIT), ("mix a.tar -o", "x-{a,b}.tar", f"{{a,b}} {ONE}", SPLIT),
-    ("sort a.tar -o", "x-%d.tar", f"%d {ONE}", CUT),
-    ("shuffle a.tar --seed 1 -q -o", "x-@9.tar", f"@9 {ONE}", CUT),
-    ("shuffle a.tar --seed 1 -q --epochs 2 -o", "e{epoch}-%d.tar", None, EPOCHS),
-    ("get a a.tar -o", "x-%d.tar", f"%d {ONE}", "hint: "), ("check a.tar --fix", "x-@3.tar", f"@3 {ONE}", EACH),
-    ("check a.tar --fix", "x-{stim}.tar", "unknown placeholder {stim}", EACH),
-    ("check a.tar --fix x.tar --rejects", "r-%d.tar", f"%d {ONE}", SPLIT),
-    # one table, page, list or report
-    ("tsv a.tar -o", "out-%d.tsv", f"%d {ONE}", "hint: "),
-    ("tsv a.tar -o", "out-{0..3}.parquet", f"{{0..3}} {ONE}", "hint: "),
-    ("index a.tar --format dali -o", "x-%d.idx", f"%d {ONE}", FOLDER),
-    ("show a.tar --html", "x-%d.html", f"%d {ONE}", "hint: "),
-    ("stats a.tar --html", "{x}.html", "unknown placeholder {x}", "hint: "),
-    ("split a.tar --manifest", "m-{0..3}.tsv", f"{{0..3}} {ONE}", "hint: "),
-    ("cat a.tar -o out.tar --report", "r-%d.json", f"%d {ONE}", "hint: "),
-    ("create recipe -o out.tar --depfile", "d-%d", f"%d {ONE}", "hint: "),
-    ("shard tree --manifest", "m-%d.tsv", f"%d {ONE}", "hint: "),
-    ("shard tree --depfile", "d-%d", f"%d {ONE}", "hint: "), ("shard tree --recipe", "r-%d", f"%d {ONE}", "hint: "),
-    ("shard tree --label-from-dir cls --classes-out", "c-%d", f"%d {ONE}", "hint: "),
-])  # fmt: skip
+@each_row(
+    ("words", "name", "message", "hint"),
+    [
+        # one archive
+        ("cat a.tar -o", "x-%04d.tar", f"%04d {ONE}", SPLIT),
+        ("cat a.tar -o", "./x-{0..3}.tar.gz", f"{{0..3}} {ONE}", SPLIT),
+        ("cat a.tar -o", "x-@00001.tar", f"@00001 {ONE}", SPLIT),
+        ("cat a.tar -o", "{stim}.tar", "unknown placeholder {stim}", SPLIT),
+        ("cat a.tar -o", "x{.tar", "unmatched or nested braces", SPLIT),
+        ("proc a.tar -c true -o", "ocr-{0000..0003}.tar", f"{{0000..0003}} {ONE}", SPLIT),
+        ("proc a.tar -c true -o out.tar --rejects", "r-%d.tar", f"%d {ONE}", SPLIT),
+        ("create recipe -o", "x-%d.tar", f"%d {ONE}", SPLIT),
+        ("mix a.tar -o", "x-{a,b}.tar", f"{{a,b}} {ONE}", SPLIT),
+        ("sort a.tar -o", "x-%d.tar", f"%d {ONE}", CUT),
+        ("shuffle a.tar --seed 1 -q -o", "x-@9.tar", f"@9 {ONE}", CUT),
+        ("shuffle a.tar --seed 1 -q --epochs 2 -o", "e{epoch}-%d.tar", None, EPOCHS),
+        ("get a a.tar -o", "x-%d.tar", f"%d {ONE}", "hint: "),
+        ("check a.tar --fix", "x-@3.tar", f"@3 {ONE}", EACH),
+        ("check a.tar --fix", "x-{stim}.tar", "unknown placeholder {stim}", EACH),
+        ("check a.tar --fix x.tar --rejects", "r-%d.tar", f"%d {ONE}", SPLIT),
+        # one table, page, list or report
+        ("tsv a.tar -o", "out-%d.tsv", f"%d {ONE}", "hint: "),
+        ("tsv a.tar -o", "out-{0..3}.parquet", f"{{0..3}} {ONE}", "hint: "),
+        ("index a.tar --format dali -o", "x-%d.idx", f"%d {ONE}", FOLDER),
+        ("show a.tar --html", "x-%d.html", f"%d {ONE}", "hint: "),
+        ("stats a.tar --html", "{x}.html", "unknown placeholder {x}", "hint: "),
+        ("split a.tar --manifest", "m-{0..3}.tsv", f"{{0..3}} {ONE}", "hint: "),
+        ("cat a.tar -o out.tar --report", "r-%d.json", f"%d {ONE}", "hint: "),
+        ("create recipe -o out.tar --depfile", "d-%d", f"%d {ONE}", "hint: "),
+        ("shard tree --manifest", "m-%d.tsv", f"%d {ONE}", "hint: "),
+        ("shard tree --depfile", "d-%d", f"%d {ONE}", "hint: "),
+        ("shard tree --recipe", "r-%d", f"%d {ONE}", "hint: "),
+        ("shard tree --label-from-dir cls --classes-out", "c-%d", f"%d {ONE}", "hint: "),
+    ],
+)
 def test_names_that_look_like_templates(
     words: str, name: str, message: str | None, hint: str, run: Run, archive: Archive
 ) -> None:
@@ -117,24 +133,30 @@ def test_placeholders_of_each(run: Run, archive: Archive) -> None:
     assert os.path.exists("a-0.tar")
 
 
-@each_row(("words", "made"), [
-    ("cat a.tar -o file:x-%d{0..1}@3.tar", "x-%d{0..1}@3.tar"),
-    ("cat a.tar -o file:{stem}", "{stem}"), ("sort a.tar -o file:x-%d.tar", "x-%d.tar"),
-    ("sort a.tar -c 9 -o file:{x}-%d.tar", "{x}-0.tar"),
-    ("shuffle a.tar --seed 1 --epochs 2 -o file:x@1.tar", "epoch0-x@1.tar epoch1-x@1.tar"),
-    ("proc a.tar -c true -o out.tar --rejects file:r@1.tar", "out.tar r@1.tar"),
-    ("create recipe -o file:x@1.tar --depfile file:d@1", "d@1 x@1.tar"),
-    ("get a a.tar -o file:a@1.tar", "a@1.tar"), ("get a.jpg a.tar -o a@2x{1}.jpg", "a@2x{1}.jpg"),
-    ("tsv a.tar -f cls -o file:t@1.parquet --format tsv", "t@1.parquet"),
-    ("index a.tar --format dali -o file:x@1.idx", "x@1.idx"), ("show a.tar --html file:x@1.html", "x@1.html"),
-    ("stats a.tar --html file:x@1.html", "x@1.html"),
-    ("check a.tar --fix file:x-%d.tar --rejects file:r@1.tar", "r@1.tar x-%d.tar"),
-    ("check a.tar --fix x-%d.tar", "x-0.tar"),
-    ("split a.tar -o file:x@1.tar --manifest file:m@1 --report file:r@1", "m@1 r@1 x0.tar"),
-    ("split a.tar --parts a=1 -o file:x@1-%d.tar", "a-x@1-0.tar"),
-    ("shard tree -o file:x@1 --manifest file:m@1", "m@1 x0.tar"),
-    ("shard tree --recipe file:r@1", "r@1"),
-])  # fmt: skip
+@each_row(
+    ("words", "made"),
+    [
+        ("cat a.tar -o file:x-%d{0..1}@3.tar", "x-%d{0..1}@3.tar"),
+        ("cat a.tar -o file:{stem}", "{stem}"),
+        ("sort a.tar -o file:x-%d.tar", "x-%d.tar"),
+        ("sort a.tar -c 9 -o file:{x}-%d.tar", "{x}-0.tar"),
+        ("shuffle a.tar --seed 1 --epochs 2 -o file:x@1.tar", "epoch0-x@1.tar epoch1-x@1.tar"),
+        ("proc a.tar -c true -o out.tar --rejects file:r@1.tar", "out.tar r@1.tar"),
+        ("create recipe -o file:x@1.tar --depfile file:d@1", "d@1 x@1.tar"),
+        ("get a a.tar -o file:a@1.tar", "a@1.tar"),
+        ("get a.jpg a.tar -o a@2x{1}.jpg", "a@2x{1}.jpg"),
+        ("tsv a.tar -f cls -o file:t@1.parquet --format tsv", "t@1.parquet"),
+        ("index a.tar --format dali -o file:x@1.idx", "x@1.idx"),
+        ("show a.tar --html file:x@1.html", "x@1.html"),
+        ("stats a.tar --html file:x@1.html", "x@1.html"),
+        ("check a.tar --fix file:x-%d.tar --rejects file:r@1.tar", "r@1.tar x-%d.tar"),
+        ("check a.tar --fix x-%d.tar", "x-0.tar"),
+        ("split a.tar -o file:x@1.tar --manifest file:m@1 --report file:r@1", "m@1 r@1 x0.tar"),
+        ("split a.tar --parts a=1 -o file:x@1-%d.tar", "a-x@1-0.tar"),
+        ("shard tree -o file:x@1 --manifest file:m@1", "m@1 x0.tar"),
+        ("shard tree --recipe file:r@1", "r@1"),
+    ],
+)
 def test_literal_names(words: str, made: str, run: Run, archive: Archive) -> None:
     """With file: any name that is not a series is used literally; the file of a field may have any name."""
     there = _prepared(archive)
@@ -154,16 +176,21 @@ def _prepared(archive: Archive) -> list[str]:
 # ---- files that are not there, or not to be read
 
 
-@each_row(("word", "hint"), [
-    ("n-{0..3}.tar", "there are 'n-000.tar' and 4 more: 'n-{000..003}.tar' has as many digits"),
-    ("n-{00..12..2}.tar", "there are 'n-000.tar' and 4 more: 'n-{000..012..2}.tar' has as many digits"),
-    ("n-{007..009}.tar", "there are 'n-000.tar' and 4 more"),
-    ("d/m-{0..1}-{0..1}.tar", "there are 'd/m-01-002.tar': 'd/m-{00..01}-{000..001}.tar' has as many digits"),
-    ("n-%03d.tar", "there are 'n-000.tar' and 4 more: inputs are named with a glob or braces, 'n-*.tar'"),
-    ("n-%d.tar", "there are 'n-000.tar' and 4 more: inputs are named with a glob or braces, 'n-*.tar'"),
-    ("q-{0..3}.tar", None), ("q-%d.tar", None), ("none/q-{0..3}.tar", None),
-    ("N-{000..003}.tar", "did you mean 'n-000.tar'?"),
-])  # fmt: skip
+@each_row(
+    ("word", "hint"),
+    [
+        ("n-{0..3}.tar", "there are 'n-000.tar' and 4 more: 'n-{000..003}.tar' has as many digits"),
+        ("n-{00..12..2}.tar", "there are 'n-000.tar' and 4 more: 'n-{000..012..2}.tar' has as many digits"),
+        ("n-{007..009}.tar", "there are 'n-000.tar' and 4 more"),
+        ("d/m-{0..1}-{0..1}.tar", "there are 'd/m-01-002.tar': 'd/m-{00..01}-{000..001}.tar' has as many digits"),
+        ("n-%03d.tar", "there are 'n-000.tar' and 4 more: inputs are named with a glob or braces, 'n-*.tar'"),
+        ("n-%d.tar", "there are 'n-000.tar' and 4 more: inputs are named with a glob or braces, 'n-*.tar'"),
+        ("q-{0..3}.tar", None),
+        ("q-%d.tar", None),
+        ("none/q-{0..3}.tar", None),
+        ("N-{000..003}.tar", "did you mean 'n-000.tar'?"),
+    ],
+)
 @each_row("command", ["stats", "cat", "extract -C out", "tsv -f x", "show", "get x", "split", "sort -c 2"])
 def test_names_of_other_digits(word: str, hint: str | None, command: str, run: Run, here: Path) -> None:
     """A hint names the files that exist; one about -o has a command alone that writes shards."""
@@ -185,16 +212,21 @@ def as_anyone() -> None:
 
 
 @pytest.mark.forks
-@each_row(("words", "message", "there"), [
-    ("cat no.tar", "no.tar: Permission denied", "no.tar"), ("stats no.tar", "no.tar: Permission denied", "no.tar"),
-    ("get a no.tar", "no.tar: Permission denied", "no.tar"), ("cat -T no.tar", "no.tar: Permission denied", "no.tar"),
-    ("cat a.tar --keys-from no.tar", "no.tar: Permission denied", "no.tar"),
-    ("cat closed/a.tar", "closed/a.tar: Permission denied", "closed"),
-    ("cat a.tar -o closed/b.tar", "closed/b.tar: Permission denied", "closed"),
-    ("create no.tar", "no.tar: Permission denied", "no.tar"),
-    ("create recipe -C closed", "recipe:1: 'closed/a.txt': Permission denied", "closed"),
-    ("shard tree -q -o out", "out-000000.tar: 'tree/b.txt': Permission denied", "tree/b.txt"),
-])  # fmt: skip
+@each_row(
+    ("words", "message", "there"),
+    [
+        ("cat no.tar", "no.tar: Permission denied", "no.tar"),
+        ("stats no.tar", "no.tar: Permission denied", "no.tar"),
+        ("get a no.tar", "no.tar: Permission denied", "no.tar"),
+        ("cat -T no.tar", "no.tar: Permission denied", "no.tar"),
+        ("cat a.tar --keys-from no.tar", "no.tar: Permission denied", "no.tar"),
+        ("cat closed/a.tar", "closed/a.tar: Permission denied", "closed"),
+        ("cat a.tar -o closed/b.tar", "closed/b.tar: Permission denied", "closed"),
+        ("create no.tar", "no.tar: Permission denied", "no.tar"),
+        ("create recipe -C closed", "recipe:1: 'closed/a.txt': Permission denied", "closed"),
+        ("shard tree -q -o out", "out-000000.tar: 'tree/b.txt': Permission denied", "tree/b.txt"),
+    ],
+)
 def test_files_that_cannot_be_read(words: str, message: str, there: str, run: Run, archive: Archive) -> None:
     """The hint names the file or directory that lacks the permission."""
     _prepared(archive)

@@ -44,9 +44,14 @@ ORDERS: dict[str, Callable[[Dataset], Dataset]] = {
     "size": lambda data: data.sort(["size.jpg", "cls"]),
 }
 LIMITS = [
-    Limits(count=4), Limits(count=1), Limits(count=1000), Limits(size=20480), Limits(size=512),
-    Limits(size=9000, rule="content"), Limits(count=3, size=20480),
-]  # fmt: skip
+    Limits(count=4),
+    Limits(count=1),
+    Limits(count=1000),
+    Limits(size=20480),
+    Limits(size=512),
+    Limits(size=9000, rule="content"),
+    Limits(count=3, size=20480),
+]
 
 
 class Written(NamedTuple):
@@ -412,10 +417,14 @@ def emptied(path: Path) -> None:
 
 
 BLOCKS = [
-    (order_span, "list-0000001"), (compare_keys, "list-0000002"), (compare_keys, "weights-0000001"),
-    (write_samples, "order-0000001"), (write_samples, "data-0000001"), (scatter_group, "bounds"),
+    (order_span, "list-0000001"),
+    (compare_keys, "list-0000002"),
+    (compare_keys, "weights-0000001"),
+    (write_samples, "order-0000001"),
+    (write_samples, "data-0000001"),
+    (scatter_group, "bounds"),
     (order_span, "groups"),
-]  # fmt: skip
+]
 
 
 @each_row(

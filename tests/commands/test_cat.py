@@ -70,9 +70,15 @@ def test_selected_samples(run: Run, archive: Archive, feed: Feed) -> None:
 # ---- entries without key
 
 STRAYS: list[tuple[str, Content]] = [
-    ("d", None), ("d/a.jpg", b"1"), ("d/README", b"2"), ("d/a.json", b"3"), ("d/.hidden", b"4"), ("d/b.jpg", b"5"),
-    ("d/c.jpg", b"6"), ("LAST", b"7"),
-]  # fmt: skip
+    ("d", None),
+    ("d/a.jpg", b"1"),
+    ("d/README", b"2"),
+    ("d/a.json", b"3"),
+    ("d/.hidden", b"4"),
+    ("d/b.jpg", b"5"),
+    ("d/c.jpg", b"6"),
+    ("LAST", b"7"),
+]
 
 
 @each_row(
@@ -102,23 +108,40 @@ def test_archive_without_samples(run: Run, archive: Archive, feed: Feed) -> None
 # ---- select
 
 SELECT = [
-    ("--match ^d/", "d/a d/b d/c"), ("--match a$", "d/a e/a"), ("--match [bc]", "d/b d/c e/b e/c"),
-    ("--match .", "d/a d/b d/c e/a e/b e/c"), ("--match x", ""),
+    ("--match ^d/", "d/a d/b d/c"),
+    ("--match a$", "d/a e/a"),
+    ("--match [bc]", "d/b d/c e/b e/c"),
+    ("--match .", "d/a d/b d/c e/a e/b e/c"),
+    ("--match x", ""),
     ("--match cls", ""),  # only the key is matched
     ("--keys-from list", "d/b e/a"),  # in the order of the archive
-    ("--keys-from table.tsv:id", "d/a e/b"), ("--keys-from table.csv:id", "d/a e/c"),
-    ("--keys-from table.jsonl:id", "d/c e/c"), ("--sample 0 --seed 1", ""),
-    ("--sample 1.0 --seed 1", "d/a d/b d/c e/a e/b e/c"), ("--slice 2:4", "d/c e/a"), ("--slice :2", "d/a d/b"),
-    ("--slice 4:", "e/b e/c"), ("--slice ::2", "d/a d/c e/b"), ("--slice 1::2", "d/b e/a e/c"),
-    ("--slice 1:5:3", "d/b e/b"), ("--slice 3", "e/a"), ("--slice 3:3", ""), ("--slice 9:", ""),
-    ("--slice 99999999999999999999:", ""), ("--shard-slice 1:3", "d/b d/c"), ("--shardslice ::5", "d/a e/c"),
-    ("-c 2", "d/a d/b"), ("--count 0", ""),
+    ("--keys-from table.tsv:id", "d/a e/b"),
+    ("--keys-from table.csv:id", "d/a e/c"),
+    ("--keys-from table.jsonl:id", "d/c e/c"),
+    ("--sample 0 --seed 1", ""),
+    ("--sample 1.0 --seed 1", "d/a d/b d/c e/a e/b e/c"),
+    ("--slice 2:4", "d/c e/a"),
+    ("--slice :2", "d/a d/b"),
+    ("--slice 4:", "e/b e/c"),
+    ("--slice ::2", "d/a d/c e/b"),
+    ("--slice 1::2", "d/b e/a e/c"),
+    ("--slice 1:5:3", "d/b e/b"),
+    ("--slice 3", "e/a"),
+    ("--slice 3:3", ""),
+    ("--slice 9:", ""),
+    ("--slice 99999999999999999999:", ""),
+    ("--shard-slice 1:3", "d/b d/c"),
+    ("--shardslice ::5", "d/a e/c"),
+    ("-c 2", "d/a d/b"),
+    ("--count 0", ""),
     ("--count 9223372036854775807", "d/a d/b d/c e/a e/b e/c"),
     # the order of application does not depend on the order of options
-    ("-c 1 --slice 1: --match ^e/", "e/b"), ("--slice 1:3 --shard-slice 2:", "e/a e/b"),
-    ("--slice 1 --keys-from list", "e/a"), ("--match [ab]$ --shard-slice 1:5", "d/b e/a e/b"),
+    ("-c 1 --slice 1: --match ^e/", "e/b"),
+    ("--slice 1:3 --shard-slice 2:", "e/a e/b"),
+    ("--slice 1 --keys-from list", "e/a"),
+    ("--match [ab]$ --shard-slice 1:5", "d/b e/a e/b"),
     ("-c 2 --slice ::2 --match ^d|a", "d/a d/c"),
-]  # fmt: skip
+]
 
 
 def write_lists() -> None:
@@ -168,12 +191,16 @@ def test_keys_from_counts_found_keys(run: Run, archive: Archive) -> None:
     assert keys(run("cat", "in.tar", "--keys-from", "list", "--require-all").stdout) == "d/b e/a"
 
 
-@each_row(("column", "meant"), [
-    ("none x.jpg d/b.jpg d/a.cls", "no sample has the key 'd/a.cls'; did you mean 'd/a'?"),
-    ("b.txt", "no sample has the key 'b.txt'; did you mean 'd/b'?"),
-    ("f/c", "no sample has the key 'f/c'; did you mean 'd/c'?"),
-    ("none none.jpg", None), ("e/a d/b.jpg", None),
-])  # fmt: skip
+@each_row(
+    ("column", "meant"),
+    [
+        ("none x.jpg d/b.jpg d/a.cls", "no sample has the key 'd/a.cls'; did you mean 'd/a'?"),
+        ("b.txt", "no sample has the key 'b.txt'; did you mean 'd/b'?"),
+        ("f/c", "no sample has the key 'f/c'; did you mean 'd/c'?"),
+        ("none none.jpg", None),
+        ("e/a d/b.jpg", None),
+    ],
+)
 def test_keys_that_are_names_of_files(column: str, meant: str | None, run: Run, archive: Archive) -> None:
     """If no key is found but they are names of files, a warning says so; with --require-all it is a hint."""
     Path("t.csv").write_text("n,file\n" + "".join(f"1,{value}\n" for value in column.split()))
@@ -188,28 +215,36 @@ def test_keys_that_are_names_of_files(column: str, meant: str | None, run: Run, 
 # ---- fields
 
 SAMPLE: list[tuple[str, Content]] = [
-    ("d/a.JPG", b"pixels" * 200), ("d/README", b"keyless"), ("d/a.cls", b"1"), ("d/a.json", b"{}"),
+    ("d/a.JPG", b"pixels" * 200),
+    ("d/README", b"keyless"),
+    ("d/a.cls", b"1"),
+    ("d/a.json", b"{}"),
     ("d/a.seg.png", b"mask"),
-]  # fmt: skip
+]
 FIELDS = [
     # options, the names in the output and the rows of SAMPLE with their contents
-    ("-f json", [("d/a.json", 3)]), ("-f jpg", [("d/a.jpg", 0)]), ("-f Json", [("d/a.Json", 3)]),
+    ("-f json", [("d/a.json", 3)]),
+    ("-f jpg", [("d/a.jpg", 0)]),
+    ("-f Json", [("d/a.Json", 3)]),
     ("-f 'seg.png cls JPG'", [("d/a.seg.png", 4), ("d/a.cls", 2), ("d/a.JPG", 0)]),
     ("--fields jpg:png,jpeg,jpg,json", [("d/a.jpg", 0)]),
     ("--field 'image:png,jpg label=cls'", [("d/a.image", 0), ("d/a.label", 2)]),
-    ("-f 'x.png:seg.png'", [("d/a.x.png", 4)]), ("-f 'jpg:jpg'", [("d/a.jpg", 0)]),
+    ("-f 'x.png:seg.png'", [("d/a.x.png", 4)]),
+    ("-f 'jpg:jpg'", [("d/a.jpg", 0)]),
     ("-f 'a:cls b:cls cls'", [("d/a.a", 2), ("d/a.b", 2), ("d/a.cls", 2)]),
     ("-f 'cls:json json:cls'", [("d/a.cls", 3), ("d/a.json", 2)]),
     ("--drop json", [("d/a.JPG", 0), ("d/README", 1), ("d/a.cls", 2), ("d/a.seg.png", 4)]),
     ("--drop *.png --drop j*", [("d/README", 1), ("d/a.cls", 2)]),
     ("--drop png", [("d/a.JPG", 0), ("d/README", 1), ("d/a.cls", 2), ("d/a.json", 3), ("d/a.seg.png", 4)]),
-    ("-f 'jpg json' --drop json", [("d/a.jpg", 0)]), ("--require jpg,CLS -f json", [("d/a.json", 3)]),
+    ("-f 'jpg json' --drop json", [("d/a.jpg", 0)]),
+    ("--require jpg,CLS -f json", [("d/a.json", 3)]),
     ("--require 'x|jpg cls'", [("d/a.JPG", 0), ("d/README", 1), ("d/a.cls", 2), ("d/a.json", 3), ("d/a.seg.png", 4)]),
-    ("--require x --on-missing-field skip", []), ("-f 'jpg x' --on-missing-field keep", [("d/a.jpg", 0)]),
+    ("--require x --on-missing-field skip", []),
+    ("-f 'jpg x' --on-missing-field keep", [("d/a.jpg", 0)]),
     ("-R b -f cls", [("b.cls", 2)]),
     ("-R {key}_1 --drop *.png", [("d/a_1.JPG", 0), ("d/README", 1), ("d/a_1.cls", 2), ("d/a_1.json", 3)]),
     ("--rekey # -f x:cls", [("000000000.x", 2)]),
-]  # fmt: skip
+]
 
 
 @each_row(
@@ -259,12 +294,16 @@ def test_on_missing_field(options: str, policy: str, run: Run, archive: Archive,
 
 
 REKEYS = [
-    ("#", "000000000 000000001 000000002"), ("x/#", "x/000000000 x/000000001 x/000000002"),
-    ("{index:06d}", "000000 000001 000002"), ("{key}", "a b c"), ("n{index}/{key}", "n0/a n1/b n2/c"),
-    ("{stem}/{key}", "{stem}/a {stem}/b {stem}/c"), ("{shard}/{key}", "{shard}/a {shard}/b {shard}/c"),
+    ("#", "000000000 000000001 000000002"),
+    ("x/#", "x/000000000 x/000000001 x/000000002"),
+    ("{index:06d}", "000000 000001 000002"),
+    ("{key}", "a b c"),
+    ("n{index}/{key}", "n0/a n1/b n2/c"),
+    ("{stem}/{key}", "{stem}/a {stem}/b {stem}/c"),
+    ("{shard}/{key}", "{shard}/a {shard}/b {shard}/c"),
     ("{stem}-{index:03d}-{key}", "{stem}-000-a {stem}-001-b {stem}-002-c"),
     ("é{index}", "é0 é1 é2"),
-]  # fmt: skip
+]
 
 
 @each_row(("spec", "expected", "feed"), in_turn(REKEYS))
@@ -296,10 +335,13 @@ def test_rekey_with_long_names(run: Run, archive: Archive, feed: Feed) -> None:
     ("mix", "expected", "feed"),
     in_turn(
         [
-            (1, "a1 a2 a3 b1 c1 c2"), (2, "a1 b1 a2 c1 a3 c2"), (3, "a1 b1 c1 a2 c2 a3"), (9, "a1 b1 c1 a2 c2 a3"),
+            (1, "a1 a2 a3 b1 c1 c2"),
+            (2, "a1 b1 a2 c1 a3 c2"),
+            (3, "a1 b1 c1 a2 c2 a3"),
+            (9, "a1 b1 c1 a2 c2 a3"),
         ]
     ),
-)  # fmt: skip
+)
 def test_mix(mix: int, expected: str, run: Run, archive: Archive, feed: Feed) -> None:
     """N open inputs alternate; when one ends, the next one is opened."""
     all_: dict[str, Content] = {f"{key}.cls": key.encode() for key in ["a1", "a2", "a3", "b1", "c1", "c2"]}

@@ -39,12 +39,19 @@ X = tar(ABC)
 TWICE: list[tuple[str, Content]] = [("a.jpg", b"1"), ("a.json", b"2"), ("a.jpg", b"3"), ("b.jpg", b"4")]
 BACK: list[tuple[str, Content]] = [("a.jpg", b"1"), ("b.jpg", b"2"), ("a.json", b"3"), ("c.jpg", b"4")]
 LINKS: list[tuple[str, Content]] = [
-    ("a.jpg", b"1"), ("a.png", Link("a.jpg")), ("b.jpg", Link("a.jpg")), ("c.jpg", b"2"), ("c.x", Link("a.jpg", b"2")),
-]  # fmt: skip
+    ("a.jpg", b"1"),
+    ("a.png", Link("a.jpg")),
+    ("b.jpg", Link("a.jpg")),
+    ("c.jpg", b"2"),
+    ("c.x", Link("a.jpg", b"2")),
+]
 TRIPLE: list[tuple[str, Content]] = [(f"{key}.{number}", b"x") for key in "abc" for number in (1, 2, 3)]
 UNSAFE: list[tuple[str, Content]] = [
-    ("/a.jpg", b"1"), ("../b.jpg", b"2"), ("x/../c.jpg", b"3"), ("a..b/c..d.jpg", b"4"),
-]  # fmt: skip
+    ("/a.jpg", b"1"),
+    ("../b.jpg", b"2"),
+    ("x/../c.jpg", b"3"),
+    ("a..b/c..d.jpg", b"4"),
+]
 LONG: dict[str, Content] = {"a.cls": b"1", "b" * 120 + ".cls": b"2"}
 
 
@@ -269,15 +276,18 @@ def test_zeros_inside_of_an_archive(run: Run, archive: Archive, feed: Feed) -> N
 
 NOTHING = {
     # bytes without a complete entry, the problem
-    "text": (b"hello, world\n" * 100, "bad-header"), "a few bytes": (b"hello", "truncated"),
-    "in the first header": (X[:100], "truncated"), "in the first payload": (X[:600], "truncated"),
+    "text": (b"hello, world\n" * 100, "bad-header"),
+    "a few bytes": (b"hello", "truncated"),
+    "in the first header": (X[:100], "truncated"),
+    "in the first payload": (X[:600], "truncated"),
     "in the first payload of a large sample": (tar({"a.bin": bytes(90_000)})[:80_000], "truncated"),
     "in a long name": (tar({"b" * 120 + ".x": b"1"}, PAX)[:700], "truncated"),
     "a damaged header and nothing else": (flip(tar({"a.x": b""}), 1), "bad-header"),
-    "zeros that are no end": (bytes(512), "no-end-marker"), "few zeros": (bytes(100), "truncated"),
+    "zeros that are no end": (bytes(512), "no-end-marker"),
+    "few zeros": (bytes(100), "truncated"),
     "nothing but zeros": (bytes(10_752), "zero-filled"),
     "other data behind an end": (bytes(1024) + b"garbage" * 200, "trailing-data"),
-}  # fmt: skip
+}
 READS = ["stats", "tsv -f x", "proc -c true -o o.tar", "extract -C d", "mix --until all --seed 1 -o o.tar"]
 WRITES = ["cat -o o.tar", "sort -o o.tar", "shuffle --seed 1 -o o.tar", "split -c 9 -o o-%d.tar"]
 
@@ -363,19 +373,27 @@ def test_problems_in_pairs(
         assert run("cat", word, *options.split()).stdout == tar(expected)
 
 
-@each_row(("rows", "damage", "options", "expected"), [
-    ("a.x README | b.0 b.1 b.2 c.x", None, "--allow trailing-data", "a.x README b.0 b.1 b.2 c.x"),
-    ("a.x b.0 b.1 README | LICENSE", None, "--allow trailing-data", "a.x b.0 b.1 README LICENSE"),
-    ("a.x b.0 README b.1 c.x", None, "--drop 2", "a.x b.0 README b.1 c.x"),
-    ("a.x b.x b.0 b.1 c.x", 1, "--maxerr 1", "c.x"),
-    ("a.x b.x b.0 b.1 c.x", 1, "--skip bad-header", "c.x"),
-    ("a.x b.x b.0 b.1 c.x", 1, "--allow bad-header", "a.x b.0 b.1 c.x"),
-    ("a.x b.0 b.1 b.2 c.x", 2, "--allow bad-header", "a.x b.0 b.2 c.x"),
-    ("a.x b.0 b.1 b.2 c.x", 2, "--skip bad-header", "a.x c.x"),
-    ("a.x b.0 b.1 b.2 c.x", 2, "--allow bad-header -s 10 --seed 1", "a.x c.x b.0 b.2"),
-    ("a.x b.0 b.1 b.2 c.x", 2, "--allow bad-header -s 10 --seed 1 -f 2 -f x --on-missing-field keep", "a.x c.x b.2"),
-    ("a.x b.0 b.1 b.2 c.x", 2, "--allow bad-header,joined-sample -R {key}", "a.x b.0 b.2 c.x"),
-])  # fmt: skip
+@each_row(
+    ("rows", "damage", "options", "expected"),
+    [
+        ("a.x README | b.0 b.1 b.2 c.x", None, "--allow trailing-data", "a.x README b.0 b.1 b.2 c.x"),
+        ("a.x b.0 b.1 README | LICENSE", None, "--allow trailing-data", "a.x b.0 b.1 README LICENSE"),
+        ("a.x b.0 README b.1 c.x", None, "--drop 2", "a.x b.0 README b.1 c.x"),
+        ("a.x b.x b.0 b.1 c.x", 1, "--maxerr 1", "c.x"),
+        ("a.x b.x b.0 b.1 c.x", 1, "--skip bad-header", "c.x"),
+        ("a.x b.x b.0 b.1 c.x", 1, "--allow bad-header", "a.x b.0 b.1 c.x"),
+        ("a.x b.0 b.1 b.2 c.x", 2, "--allow bad-header", "a.x b.0 b.2 c.x"),
+        ("a.x b.0 b.1 b.2 c.x", 2, "--skip bad-header", "a.x c.x"),
+        ("a.x b.0 b.1 b.2 c.x", 2, "--allow bad-header -s 10 --seed 1", "a.x c.x b.0 b.2"),
+        (
+            "a.x b.0 b.1 b.2 c.x",
+            2,
+            "--allow bad-header -s 10 --seed 1 -f 2 -f x --on-missing-field keep",
+            "a.x c.x b.2",
+        ),
+        ("a.x b.0 b.1 b.2 c.x", 2, "--allow bad-header,joined-sample -R {key}", "a.x b.0 b.2 c.x"),
+    ],
+)
 def test_damage_around_large_samples(
     rows: str,
     damage: int | None,

@@ -622,18 +622,28 @@ def test_json(run: Run, archive: Archive) -> None:
     assert [each["type"] for each in objects(ran)] == ["problem", "problem", "shard", "summary"]
     assert os.fsencode(str(objects(ran)[0]["key"])) == b"d/k\xff0"
     counts = {
-        "samples": 4, "entries": 7, "bytes": 10240, "problems": {"missing-field": 1}, "notes": {"mixed-fields": 1},
-    }  # fmt: skip
+        "samples": 4,
+        "entries": 7,
+        "bytes": 10240,
+        "problems": {"missing-field": 1},
+        "notes": {"mixed-fields": 1},
+    }
     assert objects(ran, "shard") == [{"type": "shard", "shard": "x.tar", "verdict": "bad", **counts}]
     found = {"missing-field": 1, "mixed-fields": 1}
     assert objects(ran, "summary") == [{"type": "summary", "shards": 1, "bad": 1, "samples": 4, "found": found}]
 
 
-@each_row(("words", "status", "stderr"), [
-    ("a.tar", 0, "1 shard OK"), ("a.tar b.tar", 0, "2 shards OK"), ("a.tar bad.tar b.tar", 1, "1 of 3 shards bad"),
-    ("a.tar noted.tar", 0, "2 shards OK"), ("a.tar noted.tar --strict", 1, "1 of 2 shards bad"),
-    ("a.tar --against keys", 1, "1 shard OK, but the set has problems"),
-])  # fmt: skip
+@each_row(
+    ("words", "status", "stderr"),
+    [
+        ("a.tar", 0, "1 shard OK"),
+        ("a.tar b.tar", 0, "2 shards OK"),
+        ("a.tar bad.tar b.tar", 1, "1 of 3 shards bad"),
+        ("a.tar noted.tar", 0, "2 shards OK"),
+        ("a.tar noted.tar --strict", 1, "1 of 2 shards bad"),
+        ("a.tar --against keys", 1, "1 shard OK, but the set has problems"),
+    ],
+)
 def test_outcome(words: str, status: int, stderr: str, run: Run, here: Path) -> None:
     """The last line counts bad shards; -q prints only lines of problems and bad shards, unchanged."""
     for name in ("a", "b"):

@@ -36,13 +36,22 @@ def npy() -> bytes:
 
 
 GOOD: dict[str, Callable[[], bytes]] = {
-    "jpg": jpeg, "json": lambda: b'{"a": 1}', "npy": npy, "txt": "é".encode, "cls": lambda: b"7",
-    "json.gz": lambda: gzip.compress(b"[]"), "bin": lambda: b"\xff",
-}  # fmt: skip
+    "jpg": jpeg,
+    "json": lambda: b'{"a": 1}',
+    "npy": npy,
+    "txt": "é".encode,
+    "cls": lambda: b"7",
+    "json.gz": lambda: gzip.compress(b"[]"),
+    "bin": lambda: b"\xff",
+}
 BAD: dict[str, Callable[[], bytes]] = {
-    "jpg": lambda: jpeg()[:-150], "json": lambda: b'{"a": NaN}', "npy": lambda: npy()[:-1], "txt": lambda: b"\xe9",
-    "cls": lambda: b"seven", "json.gz": lambda: gzip.compress(b"[]")[:-1],
-}  # fmt: skip
+    "jpg": lambda: jpeg()[:-150],
+    "json": lambda: b'{"a": NaN}',
+    "npy": lambda: npy()[:-1],
+    "txt": lambda: b"\xe9",
+    "cls": lambda: b"seven",
+    "json.gz": lambda: gzip.compress(b"[]")[:-1],
+}
 
 
 def members(count: int, seed: int = 1) -> tuple[Rows, list[str]]:
@@ -170,8 +179,11 @@ def test_a_damaged_archive(run: Run, archive: Archive, here: Path) -> None:
     (here / "x.tar").write_bytes(data[:1024] + b"x" + data[1025 : 4 * 1024])
     ran = run("check", "x.tar", "--decode", "json", exit=1)
     assert sorted(found(ran), key=lambda each: each[1] or 0) == [
-        ("bad-content", 0), ("bad-header", 1024), ("bad-content", 2048), ("truncated", 4096),
-    ]  # fmt: skip
+        ("bad-content", 0),
+        ("bad-header", 1024),
+        ("bad-content", 2048),
+        ("truncated", 4096),
+    ]
 
 
 def test_a_library_that_is_not_there(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

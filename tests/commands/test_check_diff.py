@@ -27,9 +27,16 @@ def sample(number: int) -> Rows:
 
 
 NEW: Rows = [
-    *sample(0), *sample(2), ("a3.cls", b"9"), ("a3.txt", b"new"), *sample(4), *sample(1), ("b.cls", OLD[11][1]),
-    ("b.jpg", OLD[12][1]), ("c.cls", b"2"),
-]  # fmt: skip
+    *sample(0),
+    *sample(2),
+    ("a3.cls", b"9"),
+    ("a3.txt", b"new"),
+    *sample(4),
+    *sample(1),
+    ("b.cls", OLD[11][1]),
+    ("b.jpg", OLD[12][1]),
+    ("c.cls", b"2"),
+]
 
 
 def lines(ran: Ran) -> list[str]:
@@ -43,8 +50,11 @@ def test_each_difference(run: Run, archive: Archive, feed: Feed) -> None:
     old, new = archive(OLD, "old.tar"), feed(archive(NEW, "new.tar"))
     changed = "changed: 'a3' differs in 'cls' and has no 'jpg' and has the additional field 'txt': old.tar[3] -> "
     gone = [
-        "removed: 'README': old.tar[0]", "removed: 'a5': old.tar[5]", f"added: 'b': {new}[5]", f"added: 'c': {new}[6]",
-    ]  # fmt: skip
+        "removed: 'README': old.tar[0]",
+        "removed: 'a5': old.tar[5]",
+        f"added: 'b': {new}[5]",
+        f"added: 'c': {new}[6]",
+    ]
     rest = [f"{changed}{new}[2]", f"moved: 'a1': old.tar[1] -> {new}[4]"]
     for words in ([], ["-p", "2"]) if feed.kind == "file" else ([],):
         ran = run("check", old, "--diff", new, *words, exit=1)
@@ -63,9 +73,13 @@ def test_outputs(run: Run, archive: Archive, here: Path) -> None:
     counts = {"removed": 1, "added": 1, "renamed": 1, "changed": 1, "moved": 1, "same": 3}
     found = objects(run("check", old, "--diff", new, "--by", "content", "--json", exit=1))
     assert found[3] == {
-        "type": "difference", "change": "changed", "key": "a3", "fields": ["cls", "-jpg", "+txt"],
-        "old": {"key": "a3", "shard": "old.tar", "index": 3}, "new": {"key": "a3", "shard": "new.tar", "index": 2},
-    }  # fmt: skip
+        "type": "difference",
+        "change": "changed",
+        "key": "a3",
+        "fields": ["cls", "-jpg", "+txt"],
+        "old": {"key": "a3", "shard": "old.tar", "index": 3},
+        "new": {"key": "a3", "shard": "new.tar", "index": 2},
+    }
     assert found[-1] == {"type": "summary", "different": True, **counts, "found": {}}
     ran = run("check", old, "--diff", new, "--by", "content", "-o", "d.csv", "--report", "r.json", exit=1)
     assert len(lines(ran)) == 1

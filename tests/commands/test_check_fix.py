@@ -28,20 +28,36 @@ def fixed(ran: Ran) -> dict[str, object]:
 
 
 CLEAN: dict[str, tuple[Rows, Rows]] = {
-    "truncated in a payload": (R[:4], R[4:5]), "truncated in a header": (R[:4], R[4:5]),
-    "no whole block": (R[:4], R[4:]), "a byte lost in the last payload": (R[:4], R[4:]), "preallocated": (R[:4], R[4:]),
-    "no end marker": (R[:4], R[4:]), "a lone zero block": (R[:4], R[4:]), "empty": ([], []),
-    "bad header": (R[:2], R[2:3] + R[4:]), "no archive": ([], []), "two bad headers": ([], [R[0], R[2], R[3], R[5]]),
-    "glued": (R + rows("l"), []), "rubbish behind": (R, []), "scattered": (R, []), "scattered twice": (R[:4], []),
+    "truncated in a payload": (R[:4], R[4:5]),
+    "truncated in a header": (R[:4], R[4:5]),
+    "no whole block": (R[:4], R[4:]),
+    "a byte lost in the last payload": (R[:4], R[4:]),
+    "preallocated": (R[:4], R[4:]),
+    "no end marker": (R[:4], R[4:]),
+    "a lone zero block": (R[:4], R[4:]),
+    "empty": ([], []),
+    "bad header": (R[:2], R[2:3] + R[4:]),
+    "no archive": ([], []),
+    "two bad headers": ([], [R[0], R[2], R[3], R[5]]),
+    "glued": (R + rows("l"), []),
+    "rubbish behind": (R, []),
+    "scattered": (R, []),
+    "scattered twice": (R[:4], []),
     "duplicate": ([*R[:2], ("k0~2.cls", R[0][1]), *R[2:]], []),
-    "hard link": (R, [("z.jpg", Link("k0.jpg"))]), "unsafe": (R, [("../a.jpg", b"1")]),
-    "absolute": (R, [("/a.jpg", b"1")]), "global header": (R, []), "good": (R, []), "without entries": ([], []),
+    "hard link": (R, [("z.jpg", Link("k0.jpg"))]),
+    "unsafe": (R, [("../a.jpg", b"1")]),
+    "absolute": (R, [("/a.jpg", b"1")]),
+    "global header": (R, []),
+    "good": (R, []),
+    "without entries": ([], []),
     "link in a sample": ([*R, ("k2.png", Link("k2.jpg"))], []),
-    "a comment": (R, []), "a link without key": (R, [("README", Link("k0.jpg"))]),
+    "a comment": (R, []),
+    "a link without key": (R, [("README", Link("k0.jpg"))]),
     "a link without key in a sample": (R, [("LICENSE", Link("README"))]),
     "stray twice": (R, [("README", b"x"), ("README", b"y"), ("d", None), ("d", None), ("README", b"z")]),
-    "stray": (R, [("README", b"x"), (".hidden", b"x")]), "folders": (R, [("d", None), ("d/e", None)]),
-}  # fmt: skip
+    "stray": (R, [("README", b"x"), (".hidden", b"x")]),
+    "folders": (R, [("d", None), ("d/e", None)]),
+}
 LOSSES = ("truncated", "no whole", "a byte", "preallocated", "a lone", "empty", "bad header", "no archive", "two bad")
 LOSSES += ("rubbish",)
 

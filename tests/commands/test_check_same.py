@@ -167,13 +167,24 @@ def test_damaged_shards_have_no_verdict(run: Run, archive: Archive) -> None:
 
 
 @pytest.mark.forks
-@each_row(("these", "others"), [
-    (["no.tar"], ["none.tar"]), (["no.tar"], ["no.tar"]), (["in.tar", "no.tar"], ["in.tar"]),
-    (["in.tar"], ["no.tar", "in.tar"]), (["in.tar", "no.tar"], ["in.tar", "no.tar"]), (["{in,no}.tar"], ["in.tar"]),
-    (["-T", "list"], ["in.tar"]), (["locked.tar"], ["locked.tar"]), (["pipe:cat in.tar; exit 3"], ["in.tar"]),
-    (["in.tar"], ["pipe:exit 3"]), (["bad.tar.gz"], ["bad.tar.gz"]), (["zero.tar"], ["zero.tar"]),
-    (["garbage"], ["garbage"]),
-])  # fmt: skip
+@each_row(
+    ("these", "others"),
+    [
+        (["no.tar"], ["none.tar"]),
+        (["no.tar"], ["no.tar"]),
+        (["in.tar", "no.tar"], ["in.tar"]),
+        (["in.tar"], ["no.tar", "in.tar"]),
+        (["in.tar", "no.tar"], ["in.tar", "no.tar"]),
+        (["{in,no}.tar"], ["in.tar"]),
+        (["-T", "list"], ["in.tar"]),
+        (["locked.tar"], ["locked.tar"]),
+        (["pipe:cat in.tar; exit 3"], ["in.tar"]),
+        (["in.tar"], ["pipe:exit 3"]),
+        (["bad.tar.gz"], ["bad.tar.gz"]),
+        (["zero.tar"], ["zero.tar"]),
+        (["garbage"], ["garbage"]),
+    ],
+)
 def test_no_verdict(these: list[str], others: list[str], run: Run, archive: Archive, here: Path) -> None:
     """If a shard of either set is unreadable, there is no verdict and no difference."""
     name = archive(R)

@@ -146,10 +146,18 @@ def read_by_webdataset(path: str) -> list[tuple[str, list[str]]]:
 
 
 ORACLE: list[Rows] = [  # beside the archives of TARGETS
-    [("a.JPG", b""), ("a.cls", b"")], [("a.__x__", b"")], [("__a__", b""), ("b.x", b"")], [("x/__a__/b.x", b"")],
-    [("__x/y__/a.jpg", b"")], [("d.1/README", b""), ("b.x", b"")], [("d\n/a.jpg", b"")], [("a\n.jpg", b"")],
-    [("a.j\npg", b"")], [("x.", b"")], [("x..y", b"")],
-]  # fmt: skip
+    [("a.JPG", b""), ("a.cls", b"")],
+    [("a.__x__", b"")],
+    [("__a__", b""), ("b.x", b"")],
+    [("x/__a__/b.x", b"")],
+    [("__x/y__/a.jpg", b"")],
+    [("d.1/README", b""), ("b.x", b"")],
+    [("d\n/a.jpg", b"")],
+    [("a\n.jpg", b"")],
+    [("a.j\npg", b"")],
+    [("x.", b"")],
+    [("x..y", b"")],
+]
 
 
 @each_row("data", [*(data for data, _ in TARGETS.values()), *map(tar, ORACLE)])
@@ -233,19 +241,26 @@ def test_strays_that_readers_take(name: str, run: Run, archive: Archive) -> None
 NULLS = ['{"n": null}'] * 5
 
 
-@each_row(("field", "values", "expected"), [
-    ("txt", ["a", "", "\xe9"], []), ("TXT", ["a", b"\xff"], [(F, 1)]), ("x.cls", [" 1\n", "-3"], []),
-    ("cls", ["1", "1.5", "", "cat"], [(F, 1), (F, 2), (F, 3)]),
-    ("index", ["9223372036854775808"], [(F, 0)]), ("json", [*NULLS, '{"n": "s"}'], [(F, 5)]),
-    ("json", [*NULLS[:4], '{"n": "s"}', '{"n": "t"}', '{"n": null}'], []),
-    ("json", ['{"n": 1}', '{"n": 1.5}'], [(F, 1)]),
-    ("json", ["[1, 2.5]", "[]", "[null]", "null", "[]", "[7]"], []),
-    ("json", ['["s", 1]', "[", b"\xff"], [(F, 0), (F, 1), (F, 2)]),
-    ("json", ['{"n": 1}'] * 5 + ['{"n": 1, "m": 2}', '{"n": true}', "{}"], [(M, 5)]),
-    ("json", ["1"] * 5 + ["2.0", "2.5", '"5"', "[]"], [(M, 6), (M, 7), (M, 8)]),
-    ("jsn", ["true"] * 5 + ["1", "7", "null"], [(M, 6)]), ("json", ["[]"] * 5 + ["[1]", "{}"], [(F, 5), (M, 6)]),
-    ("bin", [b"\xff"], []),
-])  # fmt: skip
+@each_row(
+    ("field", "values", "expected"),
+    [
+        ("txt", ["a", "", "\xe9"], []),
+        ("TXT", ["a", b"\xff"], [(F, 1)]),
+        ("x.cls", [" 1\n", "-3"], []),
+        ("cls", ["1", "1.5", "", "cat"], [(F, 1), (F, 2), (F, 3)]),
+        ("index", ["9223372036854775808"], [(F, 0)]),
+        ("json", [*NULLS, '{"n": "s"}'], [(F, 5)]),
+        ("json", [*NULLS[:4], '{"n": "s"}', '{"n": "t"}', '{"n": null}'], []),
+        ("json", ['{"n": 1}', '{"n": 1.5}'], [(F, 1)]),
+        ("json", ["[1, 2.5]", "[]", "[null]", "null", "[]", "[7]"], []),
+        ("json", ['["s", 1]', "[", b"\xff"], [(F, 0), (F, 1), (F, 2)]),
+        ("json", ['{"n": 1}'] * 5 + ['{"n": 1, "m": 2}', '{"n": true}', "{}"], [(M, 5)]),
+        ("json", ["1"] * 5 + ["2.0", "2.5", '"5"', "[]"], [(M, 6), (M, 7), (M, 8)]),
+        ("jsn", ["true"] * 5 + ["1", "7", "null"], [(M, 6)]),
+        ("json", ["[]"] * 5 + ["[1]", "{}"], [(F, 5), (M, 6)]),
+        ("bin", [b"\xff"], []),
+    ],
+)
 def test_contents_for_hf(
     field: str, values: list[str | bytes], expected: list[tuple[str, int]], run: Run, archive: Archive
 ) -> None:

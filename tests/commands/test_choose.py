@@ -86,17 +86,23 @@ def test_messages(run: Run, archive: Archive, feed: Feed) -> None:
     assert json.loads(Path("r.json").read_text())["exclude_keys"] == {"wanted": 2, "found": 1, "missing": 1}
 
 
-@each_row(("words", "expected"), [
-    ("--unique-by cls", "[missing-field]"), ("--unique-by cls --skip missing-field", "a"),
-    ("--unique-by cls --allow missing-field", "a b c"),  # samples without a value are all different
-    ("--unique-by x", "a c"),  # bytes that are not text
-    ("--unique-by __key__", "a b c"),
-    ("--unique-by none", "a b"),  # empty
-    ("--unique-by dash --allow missing-field", "a c"),  # one character
-    ("--unique-by size.x", "a"), ("--balance cls --seed 1 --skip missing-field", "a"),
-    ("--balance size.x --seed 1 --per-class 3", "a b c"), ("--sample 100% --seed 1", "a b c"),
-    ("--sample 3 --seed 4 --slice 1", "b"),
-])  # fmt: skip
+@each_row(
+    ("words", "expected"),
+    [
+        ("--unique-by cls", "[missing-field]"),
+        ("--unique-by cls --skip missing-field", "a"),
+        ("--unique-by cls --allow missing-field", "a b c"),  # samples without a value are all different
+        ("--unique-by x", "a c"),  # bytes that are not text
+        ("--unique-by __key__", "a b c"),
+        ("--unique-by none", "a b"),  # empty
+        ("--unique-by dash --allow missing-field", "a c"),  # one character
+        ("--unique-by size.x", "a"),
+        ("--balance cls --seed 1 --skip missing-field", "a"),
+        ("--balance size.x --seed 1 --per-class 3", "a b c"),
+        ("--sample 100% --seed 1", "a b c"),
+        ("--sample 3 --seed 4 --slice 1", "b"),
+    ],
+)
 def test_values(words: str, expected: str, run: Run, archive: Archive) -> None:
     """A field is any value that a sort takes; a sample without one is a problem."""
     a = {"cls": b"1", "x": b"\xff\x01", "none": b"", "dash": b"-"}

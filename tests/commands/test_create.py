@@ -59,21 +59,29 @@ def create(run: Run) -> Any:
 # ---- recipes
 
 
-@each_row(("recipe", "expected"), [
-    ("a.txt\ttext:hello\n", {"a.txt": b"hello"}), ("a b.txt\ttext: hello \n", {"a b.txt": b" hello "}),
-    ("a.txt   text:x y\tz\n", {"a.txt   text:x y": None}),  # the first tab separates
-    ("a.txt base64:AP9B", {"a.txt": b"\0\xffA"}), ("a.txt pipe:printf 'x\\0y' | cat", {"a.txt": b"x\0y"}),
-    ("a.txt pipe:cat", {"a.txt": b""}),  # the stdin of a command is empty
-    ("a.txt file", {"a.txt": b"content"}), ("a.txt file:file", {"a.txt": b"content"}),
-    ("a.txt file:text:x", {"a.txt": b"strange"}), ("a.txt sub/../file", {"a.txt": b"content"}),
-    ("a.txt /dev/null", {"a.txt": b""}),
-    (
-        "README text:1\na.x text:2\na.y text:3\nLICENSE text:4",
-        {"README": b"1", "a.x": b"2", "a.y": b"3", "LICENSE": b"4"},
-    ),
-    ("./a.x text:1\nd/b.x text:2", {"./a.x": b"1", "d/b.x": b"2"}),
-    ("\udce9.x text:\udcff", {"\udce9.x": b"\xff"}), ("", {}),
-])  # fmt: skip
+@each_row(
+    ("recipe", "expected"),
+    [
+        ("a.txt\ttext:hello\n", {"a.txt": b"hello"}),
+        ("a b.txt\ttext: hello \n", {"a b.txt": b" hello "}),
+        ("a.txt   text:x y\tz\n", {"a.txt   text:x y": None}),  # the first tab separates
+        ("a.txt base64:AP9B", {"a.txt": b"\0\xffA"}),
+        ("a.txt pipe:printf 'x\\0y' | cat", {"a.txt": b"x\0y"}),
+        ("a.txt pipe:cat", {"a.txt": b""}),  # the stdin of a command is empty
+        ("a.txt file", {"a.txt": b"content"}),
+        ("a.txt file:file", {"a.txt": b"content"}),
+        ("a.txt file:text:x", {"a.txt": b"strange"}),
+        ("a.txt sub/../file", {"a.txt": b"content"}),
+        ("a.txt /dev/null", {"a.txt": b""}),
+        (
+            "README text:1\na.x text:2\na.y text:3\nLICENSE text:4",
+            {"README": b"1", "a.x": b"2", "a.y": b"3", "LICENSE": b"4"},
+        ),
+        ("./a.x text:1\nd/b.x text:2", {"./a.x": b"1", "d/b.x": b"2"}),
+        ("\udce9.x text:\udcff", {"\udce9.x": b"\xff"}),
+        ("", {}),
+    ],
+)
 def test_recipe(recipe: str, expected: dict[str, Any], create: Any, here: Path) -> None:
     """A line is NAME SOURCE; the recipe is a file or stdin; the archive has only names and contents."""
     os.mkdir("sub")
@@ -140,8 +148,12 @@ LONG_NAMES = [
     "n" * 98 + ".x",  # 100 bytes: the name field
     "n" * 99 + ".x",
     "p" * 155 + "/" + "n" * 98 + ".x",  # 256 bytes: prefix and name
-    "p" * 156 + "/" + "n" * 98 + ".x", "n" * 255 + ".x", "d/" * 200 + "n.x", "é" * 50 + ".x", "\udce9" * 101 + ".x",
-]  # fmt: skip
+    "p" * 156 + "/" + "n" * 98 + ".x",
+    "n" * 255 + ".x",
+    "d/" * 200 + "n.x",
+    "é" * 50 + ".x",
+    "\udce9" * 101 + ".x",
+]
 
 
 def test_long_names(create: Any) -> None:
@@ -236,11 +248,20 @@ def test_group(create: Any) -> None:
 # ---- times
 
 
-@each_row(("words", "epoch", "expected"), [
-    ([], None, 0), ([], "1234", 1234), ([], "", 0), (["--mtime", "@77"], None, 77), (["--mtime", "@77"], "1234", 77),
-    (["--mtime", "@0"], "1234", 0), (["--mtime", "@8589934591"], None, 8589934591), (["--mtime", "@-00"], None, 0),
-    (["--mtime", "@" + "0" * 5000 + "1"], None, 1),
-])  # fmt: skip
+@each_row(
+    ("words", "epoch", "expected"),
+    [
+        ([], None, 0),
+        ([], "1234", 1234),
+        ([], "", 0),
+        (["--mtime", "@77"], None, 77),
+        (["--mtime", "@77"], "1234", 77),
+        (["--mtime", "@0"], "1234", 0),
+        (["--mtime", "@8589934591"], None, 8589934591),
+        (["--mtime", "@-00"], None, 0),
+        (["--mtime", "@" + "0" * 5000 + "1"], None, 1),
+    ],
+)
 def test_mtime(
     words: list[str], epoch: str | None, expected: int, create: Any, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -540,7 +561,13 @@ def test_verbose_quiet_and_report(run: Run) -> None:
     report = json.loads(Path("r.json").read_text())
     assert report.pop("seconds") < 60
     assert report == {
-        "command": "create", "samples": 2, "bytes": 10240, "shards": 0, "problems": {}, "skipped": {}, "missing": 1,
-    }  # fmt: skip
+        "command": "create",
+        "samples": 2,
+        "bytes": 10240,
+        "shards": 0,
+        "problems": {},
+        "skipped": {},
+        "missing": 1,
+    }
     assert called("-q") == []
     assert len(called()) == 1

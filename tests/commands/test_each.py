@@ -102,18 +102,22 @@ def test_stdout(here: Path, words: list[str], expected: str) -> None:
     assert (ran.stdout.decode(), ran.stderr.decode()) == (expected, "")
 
 
-@each_row("words,expected", [
-    (["a"], "the command line is missing"), (["--", "x"], "there are no values"),
-    (["a", "--", "x", "+"], "there is no step before or after a +"),
-    (["a", "--", "cat", "--no-such"], "cat: No such option '--no-such'."),
-    (["a", "--", "tarkit", "nothing"], "No such command 'nothing'"),
-    (["a", "--", "echo", "{part}"], "'{part}': unknown placeholder {part}"),
-    (["a", "b", "--", "cat", "{}.tar", "-o", "out.tar"], "'a' and 'b' would write one output: out.tar"),
-    (["a", "--resume", "--", "x"], "--resume requires --journal FILE"),
-    (["a", "--shard-index", "2/2", "--", "x"], "--shard-index '2/2': expected K/N, where K is from 0 to N-1"),
-    (["a*", "--", "x"], "'a*': matches nothing"),
-    (["a", "--journal", "s3://b/j", "--", "x"], "s3://b/j: --journal is a local path, not a URL"),
-])  # fmt: skip
+@each_row(
+    "words,expected",
+    [
+        (["a"], "the command line is missing"),
+        (["--", "x"], "there are no values"),
+        (["a", "--", "x", "+"], "there is no step before or after a +"),
+        (["a", "--", "cat", "--no-such"], "cat: No such option '--no-such'."),
+        (["a", "--", "tarkit", "nothing"], "No such command 'nothing'"),
+        (["a", "--", "echo", "{part}"], "'{part}': unknown placeholder {part}"),
+        (["a", "b", "--", "cat", "{}.tar", "-o", "out.tar"], "'a' and 'b' would write one output: out.tar"),
+        (["a", "--resume", "--", "x"], "--resume requires --journal FILE"),
+        (["a", "--shard-index", "2/2", "--", "x"], "--shard-index '2/2': expected K/N, where K is from 0 to N-1"),
+        (["a*", "--", "x"], "'a*': matches nothing"),
+        (["a", "--journal", "s3://b/j", "--", "x"], "s3://b/j: --journal is a local path, not a URL"),
+    ],
+)
 def test_usage(here: Path, words: list[str], expected: str) -> None:
     """What is wrong with a command line is said before a job begins."""
     ran = tarkit("each", *words, exit=1 if "matches" in expected else 2)
@@ -139,13 +143,17 @@ def test_failures(here: Path) -> None:
     assert [each["stderr"] for each in report["failures"]] == ["one\ntwo"] * 3
 
 
-@each_row("words,expected", [
-    (["no-such-program"], ("'no-such-program' cannot be started: No such file or directory", "status 127")),
-    (["bash", "-c", "kill -9 $$"], ("", "SIGKILL")),
-    (["cat", "no.tar"], ("no.tar: No such file or directory", "status 1")),
-    (["cat", "cut.tar", "-o", "x.tar"], ("[truncated]", "status 1")),
-    (["false", "+", "true"], ("", "status 1")), (["true", "+", "false"], ("", "status 1")),
-])  # fmt: skip
+@each_row(
+    "words,expected",
+    [
+        (["no-such-program"], ("'no-such-program' cannot be started: No such file or directory", "status 127")),
+        (["bash", "-c", "kill -9 $$"], ("", "SIGKILL")),
+        (["cat", "no.tar"], ("no.tar: No such file or directory", "status 1")),
+        (["cat", "cut.tar", "-o", "x.tar"], ("[truncated]", "status 1")),
+        (["false", "+", "true"], ("", "status 1")),
+        (["true", "+", "false"], ("", "status 1")),
+    ],
+)
 def test_how_jobs_fail(here: Path, words: list[str], expected: tuple[str, str]) -> None:
     """Programs that are not there, signals, errors of tarkit, and a step that fails in a pipeline."""
     shards(1)
@@ -315,9 +323,14 @@ def test_the_journal(here: Path) -> None:
     tarkit("each", "0", "--journal", "j", *line)
     [record] = records()
     assert {name: record[name] for name in ("value", "command", "status", "samples", "bytes", "attempt", "host")} == {
-        "value": "0", "command": "tarkit cat in-0.tar -o out-0.tar", "status": 0, "samples": 3, "bytes": 10240,
-        "attempt": 1, "host": os.uname().nodename,
-    }  # fmt: skip
+        "value": "0",
+        "command": "tarkit cat in-0.tar -o out-0.tar",
+        "status": 0,
+        "samples": 3,
+        "bytes": 10240,
+        "attempt": 1,
+        "host": os.uname().nodename,
+    }
     assert record["seconds"] > 0
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", record["start"])
     assert [*record["inputs"], *record["outputs"]] == ["in-0.tar", "out-0.tar"]

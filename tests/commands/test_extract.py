@@ -24,10 +24,17 @@ from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, each_fee
 OLD = os.O_WRONLY | os.O_DIRECTORY  # flags on a system without O_TMPFILE
 SYM, HARD = tarfile.SYMTYPE, tarfile.LNKTYPE
 GOOD: list[tuple[str, Content]] = [
-    ("d", None), ("d/a.jpg", b"A" * 600), ("d/a.json", b"{}"), ("d/README", b"r"), ("./e/f/g.txt", b""),
-    ("b.bin", bytes(range(256)) * 2000), ("b.hard", Link("b.bin")), ("b.sym", Link("d/a.jpg", SYM)),
-    ("e/f/up.lnk", Link("../../d/a.json", SYM)), ("n" * 150 + ".txt", b"long"),
-]  # fmt: skip
+    ("d", None),
+    ("d/a.jpg", b"A" * 600),
+    ("d/a.json", b"{}"),
+    ("d/README", b"r"),
+    ("./e/f/g.txt", b""),
+    ("b.bin", bytes(range(256)) * 2000),
+    ("b.hard", Link("b.bin")),
+    ("b.sym", Link("d/a.jpg", SYM)),
+    ("e/f/up.lnk", Link("../../d/a.json", SYM)),
+    ("n" * 150 + ".txt", b"long"),
+]
 
 
 def tree(root: str) -> dict[str, tuple[object, ...]]:
@@ -167,10 +174,14 @@ HOSTILE: dict[str, tuple[list[tuple[str, Content]], str]] = {
     "link up": ([("d/a.x", Link("../../evil", SYM))], "may lead outside"),
     "link up in the middle": ([("a.x", Link("b/../../evil", SYM))], "may lead outside"),
     "link through a folder": ([("d", Link(".", SYM)), ("d/evil.x", b"")], "is not a directory [unsafe-name]"),
-    "link chain": ([("a/b", None), ("a/b/l", Link(".", SYM)), ("m", Link("a/b/l/../../..", SYM)), ("m/evil.x", b"")],
-        "may lead outside"),
-    "link to a link": ([("one", Link("two", SYM)), ("two", Link("d", SYM)), ("d", None), ("one/evil.x", b"")],
-        "is not a directory [unsafe-name]"),
+    "link chain": (
+        [("a/b", None), ("a/b/l", Link(".", SYM)), ("m", Link("a/b/l/../../..", SYM)), ("m/evil.x", b"")],
+        "may lead outside",
+    ),
+    "link to a link": (
+        [("one", Link("two", SYM)), ("two", Link("d", SYM)), ("d", None), ("one/evil.x", b"")],
+        "is not a directory [unsafe-name]",
+    ),
     "hard link out": ([("a.x", Link("../victim", HARD))], "is not safe"),
     "hard link absolute": ([("a.x", Link("/etc/passwd", HARD))], "is not safe"),
     "hard link to what is not extracted": ([("a.x", Link("kept.x", HARD))], "was not extracted before it"),
@@ -183,7 +194,7 @@ HOSTILE: dict[str, tuple[list[tuple[str, Content]], str]] = {
     "twice": ([("a.x", b"1"), ("b.x", b""), ("./a.x", b"2")], "would be written twice"),
     "twice in one sample": ([("a.x", b"1"), ("a.x", b"2")], "occurs twice"),
     "of unknown type": ([("a.x", Link("", b"Z"))], "unknown type"),
-}  # fmt: skip
+}
 
 
 @each_row(("number", "case"), enumerate(HOSTILE))
@@ -223,9 +234,14 @@ def test_nul(run: Run, archive: Archive, feed: Feed) -> None:
 def test_skip_drops_samples(run: Run, archive: Archive, feed: Feed) -> None:
     """--skip drops whole samples with unsafe names, links or devices; --allow is a usage error."""
     rows: list[tuple[str, Content]] = [
-        ("a.x", b"1"), ("b.x", b""), ("b.y", Link("/etc", SYM)), ("../c.x", b""), ("d.x", b""),
-        ("d.y", Link("", tarfile.CHRTYPE)), ("e.x", b"2"),
-    ]  # fmt: skip
+        ("a.x", b"1"),
+        ("b.x", b""),
+        ("b.y", Link("/etc", SYM)),
+        ("../c.x", b""),
+        ("d.x", b""),
+        ("d.y", Link("", tarfile.CHRTYPE)),
+        ("e.x", b"2"),
+    ]
     word = feed(archive(rows))
     run("extract", word, "-C", "out", "--skip", "unsafe-name", "--report", "r.json")
     assert [*tree("out")] == ["a.x", "e.x"]

@@ -15,17 +15,29 @@ from tests._tools import each_row
 from tests.conftest import PAX, Archive, Content, Feed, Link, Run, each_feed, entries, on_terminal, tar
 
 ONE: list[tuple[str, Content]] = [
-    ("d.1", None), ("d.1/a.jpg", b"A" * 600), ("d.1/a.seg.png", b"segments"), ("d.1/a.txt", b"text\n"), ("b.JPG", b"B"),
-    ("b.txt", b""), ("README", b"r"), ("c.cls", b"3"),
-]  # fmt: skip
+    ("d.1", None),
+    ("d.1/a.jpg", b"A" * 600),
+    ("d.1/a.seg.png", b"segments"),
+    ("d.1/a.txt", b"text\n"),
+    ("b.JPG", b"B"),
+    ("b.txt", b""),
+    ("README", b"r"),
+    ("c.cls", b"3"),
+]
 TWO: dict[str, Content] = {"e.jpg": b"E", "e.txt": b"e", "b.cls": b"labels of b"}
 
 
 INDEXES = [None, "dali", "tsv", "webshart"]
 FIELDS = [
-    ("d.1/a.jpg", b"A" * 600), ("d.1/a.seg.png", b"segments"), ("d.1/a.SEG.png", b"segments"), ("b.jpg", b"B"),
-    ("b.txt", b""), ("c.cls", b"3"), ("e.txt", b"e"), ("b.cls", b"labels of b"),
-]  # fmt: skip
+    ("d.1/a.jpg", b"A" * 600),
+    ("d.1/a.seg.png", b"segments"),
+    ("d.1/a.SEG.png", b"segments"),
+    ("b.jpg", b"B"),
+    ("b.txt", b""),
+    ("c.cls", b"3"),
+    ("e.txt", b"e"),
+    ("b.cls", b"labels of b"),
+]
 
 
 @each_row("index", INDEXES)
@@ -111,10 +123,16 @@ def test_fields_named_as_the_key(run: Run, archive: Archive) -> None:
     assert "looked up in in.idx" in ran.stderr
 
 
-@each_row("change", [
-    tar({"new.jpg": b"N" * 600, **dict(ONE)}), tar([*ONE, ("new.jpg", b"N")]), tar([*ONE[:7], ("new.cls", b"3")]),
-    tar([*ONE[:1], ("new.jpg", b"A" * 600), *ONE[4:]]), tar([("new.jpg", b"N")]),
-])  # fmt: skip
+@each_row(
+    "change",
+    [
+        tar({"new.jpg": b"N" * 600, **dict(ONE)}),
+        tar([*ONE, ("new.jpg", b"N")]),
+        tar([*ONE[:7], ("new.cls", b"3")]),
+        tar([*ONE[:1], ("new.jpg", b"A" * 600), *ONE[4:]]),
+        tar([("new.jpg", b"N")]),
+    ],
+)
 @each_row("format", ["dali", "tsv", "webshart"])
 def test_an_index_that_is_stale(change: bytes, format: str, run: Run, archive: Archive) -> None:
     """An index of a changed shard, with the time of the shard, gives the samples that are there now."""
@@ -143,8 +161,11 @@ def test_an_index_that_is_none(run: Run, archive: Archive) -> None:
 def test_an_index_leads_past_links(run: Run, archive: Archive) -> None:
     """No index lists links; samples after them are found."""
     rows: list[tuple[str, Content]] = [
-        ("a.x", b"1"), ("a.l", Link("a.x", tarfile.SYMTYPE)), ("b.x", b"2"), ("c.x", b"3"),
-    ]  # fmt: skip
+        ("a.x", b"1"),
+        ("a.l", Link("a.x", tarfile.SYMTYPE)),
+        ("b.x", b"2"),
+        ("c.x", b"3"),
+    ]
     name = archive(rows, "1.tar")
     run("index", name, "--format", "dali")
     ran = run("get", "b.x", name, "-v")
@@ -152,11 +173,17 @@ def test_an_index_leads_past_links(run: Run, archive: Archive) -> None:
     assert "looked up in 1.idx" in ran.stderr
 
 
-@each_row(("words", "content"), [
-    (["-f", "jpg"], b"A" * 600), (["-f", "png,TXT"], b"text\n"), (["-f", "cls"], b"3"),
-    (["-f", "jpg", "--match", "^[be]$"], b"B"), (["-f", "txt", "--slice", "1:"], b""),
-    (["-f", "jpg", "--shard-slice", "2:"], b"b"),
-])  # fmt: skip
+@each_row(
+    ("words", "content"),
+    [
+        (["-f", "jpg"], b"A" * 600),
+        (["-f", "png,TXT"], b"text\n"),
+        (["-f", "cls"], b"3"),
+        (["-f", "jpg", "--match", "^[be]$"], b"B"),
+        (["-f", "txt", "--slice", "1:"], b""),
+        (["-f", "jpg", "--shard-slice", "2:"], b"b"),
+    ],
+)
 def test_the_first_that_has_it(words: list[str], content: bytes, run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """Without a KEY the first selected sample is used."""
     names = [archive(ONE, "1.tar"), archive({"x.a": b"", "y.a": b"", "z.jpg": b"b"}, "2.tar")]
@@ -176,9 +203,12 @@ def test_it_stops_early(run: Run, archive: Archive) -> None:
 def test_no_content(index: bool, run: Run, archive: Archive) -> None:
     """Links, devices and FIFOs have no content."""
     rows: list[tuple[str, Content]] = [
-        ("a.x", b"1"), ("a.hard", Link("a.x")), ("a.sym", Link("a.x", tarfile.SYMTYPE)),
-        ("a.fifo", Link("", tarfile.FIFOTYPE)), ("a.dev", Link("", tarfile.CHRTYPE)),
-    ]  # fmt: skip
+        ("a.x", b"1"),
+        ("a.hard", Link("a.x")),
+        ("a.sym", Link("a.x", tarfile.SYMTYPE)),
+        ("a.fifo", Link("", tarfile.FIFOTYPE)),
+        ("a.dev", Link("", tarfile.CHRTYPE)),
+    ]
     name = archive(rows)
     if index:
         run("index", name, "--format", "dali")

@@ -104,10 +104,16 @@ def test_md5(run: Run, shards: list[str]) -> None:
     assert found == b"s/shardindex.json: 2.tar: the MD5 sum differs\n"
 
 
-@each_row(("format", "name"), [
-    ("dali", "1.idx"), ("energon", "1.tar.idx"), ("webshart", "1.json"), ("tsv", "1.index.tsv"),
-    ("wids", "shardindex.json"),
-])  # fmt: skip
+@each_row(
+    ("format", "name"),
+    [
+        ("dali", "1.idx"),
+        ("energon", "1.tar.idx"),
+        ("webshart", "1.json"),
+        ("tsv", "1.index.tsv"),
+        ("wids", "shardindex.json"),
+    ],
+)
 def test_existing_files(format: str, name: str, run: Run, archive: Archive) -> None:
     """An index of that format is replaced, another file only with --force."""
     shards = two(archive)
@@ -166,13 +172,17 @@ def test_an_input_is_never_replaced(run: Run, shards: list[str]) -> None:
     assert files()["1.tar"] == tar(ONE)
 
 
-@each_row(("format", "shard", "lines"), [
-    ("dali", {"a.x": b"1", "a.y": b"2" * 500, "b.x": b"3"}, 2),
-    ("dali", {**ONE, "c.x": b""}, 1), ("energon", {**ONE, "c.x": b""}, 1),
-    ("webshart", {"a.x": b"1", "a.z": b"2" * 700, "b.x": b"3"}, 1),
-    ("tsv", {"a.x": b"12", "a.y": b"2" * 700, "b.x": b"3"}, 1),
-    ("wids", {"a.x": b"1"}, 1),
-])  # fmt: skip
+@each_row(
+    ("format", "shard", "lines"),
+    [
+        ("dali", {"a.x": b"1", "a.y": b"2" * 500, "b.x": b"3"}, 2),
+        ("dali", {**ONE, "c.x": b""}, 1),
+        ("energon", {**ONE, "c.x": b""}, 1),
+        ("webshart", {"a.x": b"1", "a.z": b"2" * 700, "b.x": b"3"}, 1),
+        ("tsv", {"a.x": b"12", "a.y": b"2" * 700, "b.x": b"3"}, 1),
+        ("wids", {"a.x": b"1"}, 1),
+    ],
+)
 def test_verify_reports_changes(format: str, shard: dict[str, Content], lines: int, run: Run, archive: Archive) -> None:
     """A changed shard is reported with one line for each difference, status 1, and a hint."""
     two(archive)

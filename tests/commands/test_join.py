@@ -16,8 +16,12 @@ from tests._tools import each_row
 from tests.conftest import Archive, Run, entries
 
 SAMPLES = [
-    ("d/a.jpg", b"A"), ("d/a.cls", b"1"), ("d/b.jpg", b"B"), ("d/b.json", b'{"n": 1, "s": "x"}'), ("d/c.jpg", b"C"),
-]  # fmt: skip
+    ("d/a.jpg", b"A"),
+    ("d/a.cls", b"1"),
+    ("d/b.jpg", b"B"),
+    ("d/b.json", b'{"n": 1, "s": "x"}'),
+    ("d/c.jpg", b"C"),
+]
 ROWS = [
     {"id": "d/c", "cls": 7, "txt": "see"},
     {"id": "d/a", "cls": None, "txt": "two\nlines"},
@@ -61,8 +65,12 @@ def test_columns_become_fields(kind: str, run: Run, archive: Archive) -> None:
     counts = "samples with a row: 2, without: 1 ('d/b'); rows without a sample: 1 ('d/z')"
     assert ran.lines == [f"tarkit: {name}: {counts}"]
     assert json.loads(Path("r").read_text())["join"] == {
-        "with_row": 2, "without_row": 1, "unused": 1, "keys_without_row": ["d/b"], "rows_unused": ["d/z"],
-    }  # fmt: skip
+        "with_row": 2,
+        "without_row": 1,
+        "unused": 1,
+        "keys_without_row": ["d/b"],
+        "rows_unused": ["d/z"],
+    }
 
 
 @each_row("kind", ["csv", "tsv", "jsonl", "parquet"])
@@ -581,12 +589,16 @@ def test_archives(words: list[str], run: Run, archive: Archive) -> None:
         assert Path("of-view.tar").read_bytes() == Path("out.tar").read_bytes()
 
 
-@each_row(("table", "exit", "text"), [
-    ("none.tar", 1, "none.tar: No such file or directory"), ("a.tar", 1, "'d/a' has a field 'cls' already"),
-    ("twice-*.tar", 1, "'d/a' occurs twice in column '__key__'"),
-    ("out.tar", 2, "out.tar is the output, and an archive of the table too"),
-    ("b.tar:id", 1, "no column 'id', the columns are '__key__'"),
-])  # fmt: skip
+@each_row(
+    ("table", "exit", "text"),
+    [
+        ("none.tar", 1, "none.tar: No such file or directory"),
+        ("a.tar", 1, "'d/a' has a field 'cls' already"),
+        ("twice-*.tar", 1, "'d/a' occurs twice in column '__key__'"),
+        ("out.tar", 2, "out.tar is the output, and an archive of the table too"),
+        ("b.tar:id", 1, "no column 'id', the columns are '__key__'"),
+    ],
+)
 def test_archives_that_are_refused(table: str, exit: int, text: str, run: Run, archive: Archive) -> None:
     """Each error names the archive, and nothing is written."""
     pytest.importorskip("pyarrow")

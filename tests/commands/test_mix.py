@@ -85,11 +85,27 @@ def test_shares(run: Run, archive: Archive) -> None:
     assert report["samples"] == sum(counts) == 1000
     assert (counts[0] - 750) ** 2 / 750 + (counts[1] - 250) ** 2 / 250 < 6.6  # 99 % of chi-square
     assert report["sources"] == [
-        {"source": "a.tar", "weight": 3, "probability": 1, "asked": 0.75, "got": counts[0] / 1000, "samples": counts[0],
-            "passed_over": 0, "laps": counts[0] // 40},
-        {"source": "b-*.tar", "weight": 1, "probability": 1, "asked": 0.25, "got": counts[1] / 1000,
-            "samples": counts[1], "passed_over": 0, "laps": 0},
-    ]  # fmt: skip
+        {
+            "source": "a.tar",
+            "weight": 3,
+            "probability": 1,
+            "asked": 0.75,
+            "got": counts[0] / 1000,
+            "samples": counts[0],
+            "passed_over": 0,
+            "laps": counts[0] // 40,
+        },
+        {
+            "source": "b-*.tar",
+            "weight": 1,
+            "probability": 1,
+            "asked": 0.25,
+            "got": counts[1] / 1000,
+            "samples": counts[1],
+            "passed_over": 0,
+            "laps": 0,
+        },
+    ]
     assert ran.lines[-5:-1] == [
         "tarkit: samples that were drawn again have ~2, ~3, ... after their keys",
         "tarkit: source   weight   asked     got  samples  laps",
@@ -133,11 +149,14 @@ def test_what_is_left_may_be_damaged(run: Run, archive: Archive, feed: Feed) -> 
 
 EMPTY = [
     # the second source, options
-    (tar({}), ""), (tar({"README": b"", "d": None}), ""), (tar(B), "--match a"),
-    (tar(B), "--match a --repeat --total 9"), (tar(B), "--match a --until all"),
+    (tar({}), ""),
+    (tar({"README": b"", "d": None}), ""),
+    (tar(B), "--match a"),
+    (tar(B), "--match a --repeat --total 9"),
+    (tar(B), "--match a --until all"),
     (tar({"c.x": b""}), "-f cls --on-missing-field skip"),
     (tar({"c.x": b""}), "-f cls --on-missing-field skip --repeat --total 9"),
-]  # fmt: skip
+]
 
 
 @each_row(("data", "options"), EMPTY)
@@ -171,9 +190,13 @@ def test_entries_without_key_go_with_a_sample(run: Run, archive: Archive, feed: 
 # ---- selection
 
 CHOSEN = [
-    ("--match 1", "a1 b1"), ("--slice 1:", "a1 a2 b1 b2 b3"), ("--shard-slice 1:3", "a1 a2 b1 b2"),
-    ("--keys-from list", "a2 b0 b3"), ("--sample 100%", "a0 a1 a2 b0 b1 b2 b3"), ("-f jpg", "a0 a1 a2 b0 b1 b2 b3"),
-]  # fmt: skip
+    ("--match 1", "a1 b1"),
+    ("--slice 1:", "a1 a2 b1 b2 b3"),
+    ("--shard-slice 1:3", "a1 a2 b1 b2"),
+    ("--keys-from list", "a2 b0 b3"),
+    ("--sample 100%", "a0 a1 a2 b0 b1 b2 b3"),
+    ("-f jpg", "a0 a1 a2 b0 b1 b2 b3"),
+]
 
 
 @each_row(("options", "expected"), CHOSEN)
@@ -215,10 +238,14 @@ def test_keys_from_says_what_was_found(run: Run, archive: Archive, feed: Feed) -
 # ---- keys
 
 
-@each_row(("spec", "expected"), [
-    ("{stem}/{key}", "{0}/k0 {1}/k0 {1}/k1 {0}/k1"), ("#", "000000000 000000001 000000002 000000003"),
-    ("x/{key}-{index:02d}", "x/k0-00 x/k0-01 x/k1-02 x/k1-03"),
-])  # fmt: skip
+@each_row(
+    ("spec", "expected"),
+    [
+        ("{stem}/{key}", "{0}/k0 {1}/k0 {1}/k1 {0}/k1"),
+        ("#", "000000000 000000001 000000002 000000003"),
+        ("x/{key}-{index:02d}", "x/k0-00 x/k0-01 x/k1-02 x/k1-03"),
+    ],
+)
 def test_rekey(spec: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """New keys are those of the mix: numbers run through all sources."""
     members: dict[str, Content] = {f"k{n}.x": b"" for n in range(2)}

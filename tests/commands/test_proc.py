@@ -41,32 +41,40 @@ def ended(*parts: bytes) -> bytes:
 # ---- output
 
 
-@each_row(("command", "expected"), [
-    (":", [old("a.txt"), old("a.cls"), old("b.txt"), old("b.cls")]),
-    ("touch sample.txt", [old("a.txt"), old("a.cls"), old("b.txt"), old("b.cls")]),
-    ("cp sample.txt x; mv x sample.txt", [old("a.txt"), old("a.cls"), old("b.txt"), old("b.cls")]),
-    ("rm sample.txt", [old("a.cls"), old("b.cls")]), ("rm sample.*", []),
-    (
-        "echo hello > sample.txt",
-        [*new({"a.txt": b"hello\n"}), old("a.cls"), *new({"b.txt": b"hello\n"}), old("b.cls")],
-    ),
-    (
-        "echo -n 1 > sample.z; echo -n 2 > sample.b.c; rm sample.txt; touch other.txt sample sampler.x",
-        [old("a.cls"), *new({"a.b.c": b"2", "a.z": b"1"}), old("b.cls"), *new({"b.b.c": b"2", "b.z": b"1"})],
-    ),
-    (
-        "rm sample.txt; echo n/$TARKIT_KEY > sample.__key__; echo -n new > sample.a",
-        [tar({"n/a.cls": b"a cls"})[:1024], *new({"n/a.a": b"new"}), tar({"n/b.cls": b"b cls"})[:1024],
-            *new({"n/b.a": b"new"})],
-    ),
-    ("rm sample.__key__ sample.txt", [old("a.cls"), old("b.cls")]),
-    (
-        'rm sample.cls; echo "$(cat sample.__key__) $TARKIT_KEY $TARKIT_INDEX $TARKIT_SHARD" > sample.txt',
-        new({"a.txt": b"a a 0 in.tar\n", "b.txt": b"b b 1 in.tar\n"}),
-    ),
-    ("cat > sample.txt; rm sample.cls", new({"a.txt": b"", "b.txt": b""})),  # stdin is empty
-    ("rm *.cls; basename $PWD > sample.txt", new({"a.txt": b"000000000\n", "b.txt": b"000000001\n"})),
-])  # fmt: skip
+@each_row(
+    ("command", "expected"),
+    [
+        (":", [old("a.txt"), old("a.cls"), old("b.txt"), old("b.cls")]),
+        ("touch sample.txt", [old("a.txt"), old("a.cls"), old("b.txt"), old("b.cls")]),
+        ("cp sample.txt x; mv x sample.txt", [old("a.txt"), old("a.cls"), old("b.txt"), old("b.cls")]),
+        ("rm sample.txt", [old("a.cls"), old("b.cls")]),
+        ("rm sample.*", []),
+        (
+            "echo hello > sample.txt",
+            [*new({"a.txt": b"hello\n"}), old("a.cls"), *new({"b.txt": b"hello\n"}), old("b.cls")],
+        ),
+        (
+            "echo -n 1 > sample.z; echo -n 2 > sample.b.c; rm sample.txt; touch other.txt sample sampler.x",
+            [old("a.cls"), *new({"a.b.c": b"2", "a.z": b"1"}), old("b.cls"), *new({"b.b.c": b"2", "b.z": b"1"})],
+        ),
+        (
+            "rm sample.txt; echo n/$TARKIT_KEY > sample.__key__; echo -n new > sample.a",
+            [
+                tar({"n/a.cls": b"a cls"})[:1024],
+                *new({"n/a.a": b"new"}),
+                tar({"n/b.cls": b"b cls"})[:1024],
+                *new({"n/b.a": b"new"}),
+            ],
+        ),
+        ("rm sample.__key__ sample.txt", [old("a.cls"), old("b.cls")]),
+        (
+            'rm sample.cls; echo "$(cat sample.__key__) $TARKIT_KEY $TARKIT_INDEX $TARKIT_SHARD" > sample.txt',
+            new({"a.txt": b"a a 0 in.tar\n", "b.txt": b"b b 1 in.tar\n"}),
+        ),
+        ("cat > sample.txt; rm sample.cls", new({"a.txt": b"", "b.txt": b""})),  # stdin is empty
+        ("rm *.cls; basename $PWD > sample.txt", new({"a.txt": b"000000000\n", "b.txt": b"000000001\n"})),
+    ],
+)
 def test_results(command: str, expected: list[bytes], run: Run, archive: Archive) -> None:
     """Unchanged files keep their headers; new ones get new headers, in byte order after the others."""
     archive(AB)
@@ -119,13 +127,20 @@ def test_unordered(run: Run, archive: Archive) -> None:
 # ---- several samples from one
 
 
-@each_row(("command", "expected"), [
-    ("for i in 000000 000003; do cp sample.txt sample-$i.txt; done",
-        "a/000000.txt a/000003.txt b/000000.txt b/000003.txt"),
-    (":", ""),
-    ("for i in 2 10; do echo > sample-$i.x; echo $TARKIT_KEY-$i > sample-$i.__key__; done",
-        "a-2.x a-10.x b-2.x b-10.x"),
-])  # fmt: skip
+@each_row(
+    ("command", "expected"),
+    [
+        (
+            "for i in 000000 000003; do cp sample.txt sample-$i.txt; done",
+            "a/000000.txt a/000003.txt b/000000.txt b/000003.txt",
+        ),
+        (":", ""),
+        (
+            "for i in 2 10; do echo > sample-$i.x; echo $TARKIT_KEY-$i > sample-$i.__key__; done",
+            "a-2.x a-10.x b-2.x b-10.x",
+        ),
+    ],
+)
 def test_many(command: str, expected: str, run: Run, archive: Archive) -> None:
     """Numbered files and directories are samples; their keys begin with the key of the input sample."""
     archive(AB)
@@ -138,19 +153,26 @@ LINES = (b"a\n", b"a\n\n", b"a\r\n", b"a\nb", b"\n", b"d/\r", b"\xff\n", b" \n "
 COPY = "import sys, shutil; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)"
 
 
-@each_row(("words", "behind", "changes"), [
-    (["-c", "true"], b"", False),
-    (["-c", "cp sample.x x; rm sample.x; mv x sample.x"], b"", False),
-    (["-c", "rm sample.__key__"], b"", False), (["-c", "echo -n 2 > sample.x"], b"", True),
-    (["-c", "echo -n 2 > sample.x", "-p", "2"], b"", True), (["-c", "echo -n - >> sample.__key__"], b"-", False),
-    (["-c", "printf '\\r' >> sample.__key__"], b"\r", False),
-    (["-c", "echo - >> sample.__key__"], b"-", False),  # a line end after an edited key is not part of it
-    (["-m", "mv sample.x sample-7.x; mv sample.__key__ sample-7.__key__"], b"", False),
-    (["-m", "mv sample.x sample-7.x"], b"/7", False), (["--map", "fun.py:same"], b"", False),
-    (["--map", "fun.py:two"], b"", True), (["--map", "fun.py:both", "--batch", "3"], b"", True),
-    (["--map", "fun.py:more"], b"-", False),
-    (["--worker", f"{sys.executable} -c '{COPY}'"], b"", False),
-])  # fmt: skip
+@each_row(
+    ("words", "behind", "changes"),
+    [
+        (["-c", "true"], b"", False),
+        (["-c", "cp sample.x x; rm sample.x; mv x sample.x"], b"", False),
+        (["-c", "rm sample.__key__"], b"", False),
+        (["-c", "echo -n 2 > sample.x"], b"", True),
+        (["-c", "echo -n 2 > sample.x", "-p", "2"], b"", True),
+        (["-c", "echo -n - >> sample.__key__"], b"-", False),
+        (["-c", "printf '\\r' >> sample.__key__"], b"\r", False),
+        (["-c", "echo - >> sample.__key__"], b"-", False),  # a line end after an edited key is not part of it
+        (["-m", "mv sample.x sample-7.x; mv sample.__key__ sample-7.__key__"], b"", False),
+        (["-m", "mv sample.x sample-7.x"], b"/7", False),
+        (["--map", "fun.py:same"], b"", False),
+        (["--map", "fun.py:two"], b"", True),
+        (["--map", "fun.py:both", "--batch", "3"], b"", True),
+        (["--map", "fun.py:more"], b"-", False),
+        (["--worker", f"{sys.executable} -c '{COPY}'"], b"", False),
+    ],
+)
 def test_line_ends_in_keys(words: list[str], behind: bytes, changes: bool, run: Run, here: Path) -> None:
     """An unchanged key is kept to the last byte, in all ways in which it is passed."""
     (here / "fun.py").write_text(

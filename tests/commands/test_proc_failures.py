@@ -115,9 +115,15 @@ def test_rejects(run: Run, archive: Archive) -> None:
     record = json.loads(dict(found)["4.__error__.json"] or b"")
     assert record.pop("seconds") > 0
     assert record == {
-        "key": "4", "shard": "in.tar", "index": 4, "reason": "ended with status 3", "status": 3, "signal": None,
-        "stderr": "bad 4\n", "attempts": 1,
-    }  # fmt: skip
+        "key": "4",
+        "shard": "in.tar",
+        "index": 4,
+        "reason": "ended with status 3",
+        "status": 3,
+        "signal": None,
+        "stderr": "bad 4\n",
+        "attempts": 1,
+    }
     run("proc", "-c", ":", "in.tar", "--rejects", "none.tar", "-o", "out.tar")
     assert Path("none.tar").read_bytes() == bytes(10240)
 
@@ -242,12 +248,16 @@ def body(path: Path) -> bytes:
 # ---- commands that fail
 
 
-@each_row(("command", "what"), [
-    ("kill -9 $$", "was ended by SIGKILL"), ("kill $$; sleep 60", "was ended by SIGTERM"),
-    ("no-such-command", "ended with status 127: bash: line 1: no-such-command: command not found"),
-    ("for i in 1 2 3 4 5; do echo line $i; done >&2; false", "ended with status 1: line 3 | line 4 | line 5"),
-    ("printf '\\377\\n' >&2; exit 2", "ended with status 2: \\xff"),
-])  # fmt: skip
+@each_row(
+    ("command", "what"),
+    [
+        ("kill -9 $$", "was ended by SIGKILL"),
+        ("kill $$; sleep 60", "was ended by SIGTERM"),
+        ("no-such-command", "ended with status 127: bash: line 1: no-such-command: command not found"),
+        ("for i in 1 2 3 4 5; do echo line $i; done >&2; false", "ended with status 1: line 3 | line 4 | line 5"),
+        ("printf '\\377\\n' >&2; exit 2", "ended with status 2: \\xff"),
+    ],
+)
 def test_ends(command: str, what: str, run: Run, archive: Archive) -> None:
     """The message has status or signal, and the last lines of stderr."""
     archive({"a.x": b"1"})

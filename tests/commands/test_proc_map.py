@@ -82,13 +82,18 @@ def test_as_users_have_it(run: Run, archive: Archive, monkeypatch: pytest.Monkey
     assert sorted(os.listdir()) == ["fun.py", "in.tar"]
 
 
-@pytest.mark.parametrize(("words", "numbers"), [
-    (("--map", "fun.py:upper"), "1 4"), (("--map", "fun.py:many"), "1 2"),
-    (("--map", "fun.py:fails", "--on-error", "skip"), "1 3"), (("--map", "fun.py:dies", "--on-error", "keep"), "1 2"),
-    (("--map", "fun.py:batch", "--batch", "16", "--on-error", "skip"), "1 2"),
-    (("--worker", "tar -f - --delete --wildcards '*[02468].*' '*.txt'"), "1 4 16"),
-    (("--worker", "cat > $$; ! grep -q 00023 $$ && cat $$", "--on-error", "skip"), "1 2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "numbers"),
+    [
+        (("--map", "fun.py:upper"), "1 4"),
+        (("--map", "fun.py:many"), "1 2"),
+        (("--map", "fun.py:fails", "--on-error", "skip"), "1 3"),
+        (("--map", "fun.py:dies", "--on-error", "keep"), "1 2"),
+        (("--map", "fun.py:batch", "--batch", "16", "--on-error", "skip"), "1 2"),
+        (("--worker", "tar -f - --delete --wildcards '*[02468].*' '*.txt'"), "1 4 16"),
+        (("--worker", "cat > $$; ! grep -q 00023 $$ && cat $$", "--on-error", "skip"), "1 2"),
+    ],
+)
 def test_the_same_for_every_number_of_processes(
     words: tuple[str, ...], numbers: str, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,15 +204,23 @@ def test_filters_and_augmentation(run: Run, archive: Archive, here: Path) -> Non
     assert found == [("e398", (64, 64, 3), 0), ("f18b", (64, 64, 3), 1), ("ede6", (64, 64, 3), 2)]
 
 
-@each_row(("library", "words", "needs", "extra"), [
-    ("PIL.Image", ["fun.py:same"], "--decode of pictures needs Pillow", "images"),
-    ("PIL.Image", ["fun.py:same", "--on-error", "skip"], "--decode of pictures needs Pillow", "images"),
-    ("PIL.Image", ["fun.py:same", "--rejects", "r.tar", "-p", "2"], "--decode of pictures needs Pillow", "images"),
-    ("PIL.Image", ["fun.py:batch", "--batch", "2"], "--decode of pictures needs Pillow", "images"),
-    ("PIL.Image", ["fun.py:picture", "--on-error", "keep", "-f", "cls"], "to encode pictures needs Pillow", "images"),
-    ("numpy", ["fun.py:same", "--on-error", "skip"], "--decode of arrays needs numpy", "numpy"),
-    ("numpy", ["fun.py:array"], "to encode arrays needs numpy", "numpy"),
-])  # fmt: skip
+@each_row(
+    ("library", "words", "needs", "extra"),
+    [
+        ("PIL.Image", ["fun.py:same"], "--decode of pictures needs Pillow", "images"),
+        ("PIL.Image", ["fun.py:same", "--on-error", "skip"], "--decode of pictures needs Pillow", "images"),
+        ("PIL.Image", ["fun.py:same", "--rejects", "r.tar", "-p", "2"], "--decode of pictures needs Pillow", "images"),
+        ("PIL.Image", ["fun.py:batch", "--batch", "2"], "--decode of pictures needs Pillow", "images"),
+        (
+            "PIL.Image",
+            ["fun.py:picture", "--on-error", "keep", "-f", "cls"],
+            "to encode pictures needs Pillow",
+            "images",
+        ),
+        ("numpy", ["fun.py:same", "--on-error", "skip"], "--decode of arrays needs numpy", "numpy"),
+        ("numpy", ["fun.py:array"], "to encode arrays needs numpy", "numpy"),
+    ],
+)
 def test_a_library_that_is_missing(
     library: str, words: list[str], needs: str, extra: str, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

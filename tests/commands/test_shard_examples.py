@@ -156,16 +156,21 @@ EXAMPLES: list[Any] = [
     ("SRC-1", F1, ["--match", f"^{T}", *BASE, "-s", "100KiB"], "sizes", [123_180, 92_260]),
     ("SRC-2", PREFIXED, ["--match", "^Data"], "names", [PREFIXED]),
     ("SRC-2", PREFIXED, ["--match", "^Data/"], "names", [PREFIXED[:1]]),
-    ("SRC-2", PREFIXED, ["--match", "^Data/b"], "names", []), key("KEY-1", "base_file_name", "A/b/c.jpg", "c"),
-    key("KEY-2", "base_file_name", "c.jpg", "c"), key("KEY-4", "base_file_name", "A/c.seg.png", "c.seg"),
-    key("KEY-5", "full_name", "A/b/c.jpg", "A/b/c"), key("KEY-6", "collapse_all_dir", "A/b/c.jpg", "Abc"),
+    ("SRC-2", PREFIXED, ["--match", "^Data/b"], "names", []),
+    key("KEY-1", "base_file_name", "A/b/c.jpg", "c"),
+    key("KEY-2", "base_file_name", "c.jpg", "c"),
+    key("KEY-4", "base_file_name", "A/c.seg.png", "c.seg"),
+    key("KEY-5", "full_name", "A/b/c.jpg", "A/b/c"),
+    key("KEY-6", "collapse_all_dir", "A/b/c.jpg", "Abc"),
     key("KEY-7", "collapse_all_dir", "a/bc.jpg ab/c.jpg", "abc"),
     key("KEY-8", DIRECTORY, "ImageNet/Data/train/n00000333/n00000333_01.JPEG", "n00000333"),
     key("KEY-9", DIRECTORY, "n00000333/x.jpg", "n00000333/x"),
     key("KEY-10", "_[0-9]+", "d/img_12.jpg", "d/img"),
     key("KEY-11", "([a-z]+)[0-9]+", "ab12/cd34.jpg", "ab/cd"),
-    key("KEY-12", "base_filename", "A/b/c.jpg", "c"), key("IS-KEY-5", "full", "a.seg.png", "a.seg"),
-    key("IS-KEY-7", "base", "a/k.JPEG b/K.jpeg", "k K"), key("IS-KEY-9", DIRECTORY, "x/v1.0/a.0", "v1.0"),
+    key("KEY-12", "base_filename", "A/b/c.jpg", "c"),
+    key("IS-KEY-5", "full", "a.seg.png", "a.seg"),
+    key("IS-KEY-7", "base", "a/k.JPEG b/K.jpeg", "k K"),
+    key("IS-KEY-9", DIRECTORY, "x/v1.0/a.0", "v1.0"),
     # a sample may have the name of a directory of keys; nothing is lost
     ("SAMP-5", SAMPLES_5, ["--key", DIRECTORY, *ISHARD], "keys", ["n01/b", "n01"]),
     ("SAMP-5", SAMPLES_5, ["--key", DIRECTORY, *ISHARD], "names", [SAMPLES_5[:1], SAMPLES_5[1:]]),
@@ -183,19 +188,27 @@ EXAMPLES: list[Any] = [
     ("PACK-7", F1, ["--key", DIRECTORY, "-s", "200KiB", *ISHARD], "sizes", [246_160, 184_920]),
     # sizes in all spellings
     ("SIZE-1", ONES, ["-c", "10", *ISHARD[1:3]], "counts", [10, 2]),
-    size("SIZE-2", [1, 16_777_216, 1], "-s 16MiB", [2, 1]), size("SIZE-2", [16_777_215, 1, 1], "-s 16MiB", [2, 1]),
-    size("SIZE-3", [3999, 1, 1], "-s 4KB", [2, 1]), size("SIZE-4", [1_572_863, 1, 1], "-s 1.5MiB", [2, 1]),
-    size("SIZE-9", [100] * 7, "-c 3", [3, 3, 1]), size("IS-SIZE-6", [0] * 5, "-c 2", [2, 2, 1]),
+    size("SIZE-2", [1, 16_777_216, 1], "-s 16MiB", [2, 1]),
+    size("SIZE-2", [16_777_215, 1, 1], "-s 16MiB", [2, 1]),
+    size("SIZE-3", [3999, 1, 1], "-s 4KB", [2, 1]),
+    size("SIZE-4", [1_572_863, 1, 1], "-s 1.5MiB", [2, 1]),
+    size("SIZE-9", [100] * 7, "-c 3", [3, 3, 1]),
+    size("IS-SIZE-6", [0] * 5, "-c 2", [2, 2, 1]),
     ("SIZE-8", F1, [*BASE, "-c", "4"], "keys", PACKED),
     # a suffix is added to names that have none
-    ("2.8", F1, ["-o", "s-%d.tar"], "shards", ["s-0.tar"]), ("TPL-8", F1, ["-o", "s-%d.zip"], "shards", ["s-0.zip"]),
+    ("2.8", F1, ["-o", "s-%d.tar"], "shards", ["s-0.tar"]),
+    ("TPL-8", F1, ["-o", "s-%d.zip"], "shards", ["s-0.zip"]),
     (
-        "TPL-e", ["1.x", "2.x", "3.x"], ["-c", "1", "-o", "p-{0010..0013..2}-gap-{1..2}-s"], "shards",
+        "TPL-e",
+        ["1.x", "2.x", "3.x"],
+        ["-c", "1", "-o", "p-{0010..0013..2}-gap-{1..2}-s"],
+        "shards",
         [f"p-{name}-s.tar" for name in ("0010-gap-1", "0010-gap-2", "0012-gap-1")],
     ),
     ("TPL-i", ["1.x", "2.x"], ["-c", "1", "-o", "plain"], "shards", ["plain-000000.tar", "plain-000001.tar"]),
     # fields are named with or without dots, in any case; a second file of a field is neither an extra nor missing
-    fields("keep", ".jpg,.json", EXTENSIONS), fields("ignore", "jpg, json", EXTENSIONS),
+    fields("keep", ".jpg,.json", EXTENSIONS),
+    fields("ignore", "jpg, json", EXTENSIONS),
     fields("warn", "JPG,JSON,jpg", EXTENSIONS),
     fields("exclude", "jpg, json", ["1.jpg", "1.json", "3.jpg", "3.json"]),
     ("EXT-2", F1, ["--require", ".JPEG,.xml", *EXCLUDE, "-s", "1MiB", *BASE], "sizes", [184_920]),
@@ -207,7 +220,10 @@ EXAMPLES: list[Any] = [
         ["n00000333_01 n00000333_02 n00000369_01 n00000369_02 n00000369_03 n00000369_04"],
     ),
     (
-        "EXT-3", ["t/1.jpg", "v/1.jpg", "t/1.json"], ["--require", ".jpg,.json", *EXCLUDE, *BASE], "names",
+        "EXT-3",
+        ["t/1.jpg", "v/1.jpg", "t/1.json"],
+        ["--require", ".jpg,.json", *EXCLUDE, *BASE],
+        "names",
         [["t/1.jpg", "t/1.json", "v/1.jpg"]],
     ),
     ("IS-EXT-1", ["a.seg.png", "b.png"], ["--require", ".seg.png", *EXCLUDE], "names", [["a.seg.png"]]),
@@ -216,16 +232,22 @@ EXAMPLES: list[Any] = [
     ("EKM-3", ["abc.jpg"], ["--map", '{"x-%d.tar": ["a.*", "ab.*"]}'], "shards", ["x-0.tar"]),
     *(
         (
-            "SORT-1", F1, [*BASE, "-c", "4", "--sort", word], "keys",
+            "SORT-1",
+            F1,
+            [*BASE, "-c", "4", "--sort", word],
+            "keys",
             [" ".join(FALLING[at : at + 4]) for at in (0, 4, 8, 12)],
         )
         for word in ("alpha:dec", "-key", "alphanumeric:dec")
     ),
-]  # fmt: skip
+]
 VIEWS: dict[str, Callable[[Shard], Any]] = {
-    "keys": lambda shard: " ".join(shard.keys), "names": lambda shard: shard.entries,
-    "sizes": lambda shard: shard.bytes, "counts": lambda shard: len(shard.samples), "shards": lambda shard: shard.name,
-}  # fmt: skip
+    "keys": lambda shard: " ".join(shard.keys),
+    "names": lambda shard: shard.entries,
+    "sizes": lambda shard: shard.bytes,
+    "counts": lambda shard: len(shard.samples),
+    "shards": lambda shard: shard.name,
+}
 
 
 @each_row(("id", "files", "words", "view", "expected"), EXAMPLES)

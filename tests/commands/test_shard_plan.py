@@ -115,9 +115,14 @@ def test_against_the_words(seed: int, run: Run, here: Path) -> None:
             assert [shard.keys for shard in shards] == packed(samples, files, 900, dirs == "collapse")
 
 
-@each_row(("mode", "expected"), [
-    ("files", "d/f.x link.x"), ("skip", "d/f.x"), ("all", "d/f.x link.x to/f.x"),
-])  # fmt: skip
+@each_row(
+    ("mode", "expected"),
+    [
+        ("files", "d/f.x link.x"),
+        ("skip", "d/f.x"),
+        ("all", "d/f.x link.x to/f.x"),
+    ],
+)
 def test_symlinks(mode: str, expected: str, run: Run, here: Path) -> None:
     """Links to files, to directories, broken ones, and special files are handled."""
     root = grow(here / "tree", ["d/f.x"])
@@ -145,10 +150,17 @@ def test_symlink_loop(run: Run, here: Path) -> None:
     assert names(layout(run, root)) == ["d/f.x"]
 
 
-@each_row(("words", "expected"), [
-    (r"--match ^a/.*\.x$", "a/1.x"), ("--match 1", "a/1.x a/1.y b/1.x"), ("--exclude *.y", "a/1.x b/1.x b/c/2.x"),
-    ("--exclude a --exclude b/c", "b/1.x"), ("--exclude **/2.x", "a/1.x a/1.y b/1.x"), ("--exclude b/*", "a/1.x a/1.y"),
-])  # fmt: skip
+@each_row(
+    ("words", "expected"),
+    [
+        (r"--match ^a/.*\.x$", "a/1.x"),
+        ("--match 1", "a/1.x a/1.y b/1.x"),
+        ("--exclude *.y", "a/1.x b/1.x b/c/2.x"),
+        ("--exclude a --exclude b/c", "b/1.x"),
+        ("--exclude **/2.x", "a/1.x a/1.y b/1.x"),
+        ("--exclude b/*", "a/1.x a/1.y"),
+    ],
+)
 def test_chosen(words: str, expected: str, run: Run, here: Path) -> None:
     """Names are selected by expression and glob."""
     root = grow(here / "tree", ["a/1.x", "a/1.y", "b/1.x", "b/c/2.x"])
@@ -173,10 +185,20 @@ def test_outputs_in_the_tree(run: Run, here: Path) -> None:
     assert names(layout(run, here, "-o", "s-%d.tar", "--exclude", "plan.tsv")) == expected
 
 
-@each_row("words", [
-    "", "--key base", "--key base --sort -key", f"--key {DIRECTORY}", "--sort shuffle:7 --label-from-dir cls:-1",
-    "--key flat --dirs collapse", "--dirs collapse --sort shuffle:7", "-n 5 --even", "-s 40k",
-])  # fmt: skip
+@each_row(
+    "words",
+    [
+        "",
+        "--key base",
+        "--key base --sort -key",
+        f"--key {DIRECTORY}",
+        "--sort shuffle:7 --label-from-dir cls:-1",
+        "--key flat --dirs collapse",
+        "--dirs collapse --sort shuffle:7",
+        "-n 5 --even",
+        "-s 40k",
+    ],
+)
 def test_bounded_memory(words: str, run: Run, f1: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are listed, sorted and planned in pieces of any size, and in temporary space: the layout is the same."""
     expected = layout(run, f1, *words.split())
@@ -233,10 +255,16 @@ def test_sizes_are_those_of_split(run: Run, here: Path) -> None:
         assert sizes == [Path(f"out-{limit}-{n}.tar").stat().st_size for n in range(len(outs))]
 
 
-@each_row(("words", "counts"), [
-    ("-n 3", [4, 3, 3]), ("-n 10", [1] * 10), ("-o x-{0..3}.tar --even", [3, 3, 2, 2]), ("-n 2 --even", [5, 5]),
-    ("-c 4", [4, 4, 2]),
-])  # fmt: skip
+@each_row(
+    ("words", "counts"),
+    [
+        ("-n 3", [4, 3, 3]),
+        ("-n 10", [1] * 10),
+        ("-o x-{0..3}.tar --even", [3, 3, 2, 2]),
+        ("-n 2 --even", [5, 5]),
+        ("-c 4", [4, 4, 2]),
+    ],
+)
 def test_equal(words: str, counts: list[int], run: Run, here: Path) -> None:
     """Shards have equal numbers; with --even their sizes are as close as possible, and samples keep their order."""
     files = {f"{n}.x": 10_000 if n < 4 else 1 for n in range(10)}
@@ -253,17 +281,27 @@ def test_equal(words: str, counts: list[int], run: Run, here: Path) -> None:
 # ---- names
 
 
-@each_row(("words", "files", "expected"), [
-    ("--key base --rename key", "A/1.xml T/1.jpg T/1.seg.png", "1.xml 1.jpg 1.seg.png"),
-    ("--rename flat", "A/1.xml T/b/1.jpg", "A_1.xml T_b_1.jpg"),
-    (f"--key {DIRECTORY} --rename key", "x/n/1.a y/n/2.b", "n.a n.b"),
-    ("--key flat --rename key", "A/1.xml", "A1.xml"),
-    ("--key base --rename key", "A/README A/.hidden A/x.y", ".hidden README x.y"),
-    ("--last-dot --rename key", "v.1/my.photo.1.jpg v.1/my.photo.1.txt v.1/my.photo.2.jpg",
-        "v.1/my_photo_1.jpg v.1/my_photo_1.txt v.1/my_photo_2.jpg"),
-    ("--last-dot --rename key", "a.seg.png a.txt", "a_seg.png a.txt"),
-    (r"--key (?:.*/)?(.*)\.\w+$ --rename key", "x/my.photo.1.jpg y/my.photo.1.txt", "my_photo_1.jpg my_photo_1.txt"),
-])  # fmt: skip
+@each_row(
+    ("words", "files", "expected"),
+    [
+        ("--key base --rename key", "A/1.xml T/1.jpg T/1.seg.png", "1.xml 1.jpg 1.seg.png"),
+        ("--rename flat", "A/1.xml T/b/1.jpg", "A_1.xml T_b_1.jpg"),
+        (f"--key {DIRECTORY} --rename key", "x/n/1.a y/n/2.b", "n.a n.b"),
+        ("--key flat --rename key", "A/1.xml", "A1.xml"),
+        ("--key base --rename key", "A/README A/.hidden A/x.y", ".hidden README x.y"),
+        (
+            "--last-dot --rename key",
+            "v.1/my.photo.1.jpg v.1/my.photo.1.txt v.1/my.photo.2.jpg",
+            "v.1/my_photo_1.jpg v.1/my_photo_1.txt v.1/my_photo_2.jpg",
+        ),
+        ("--last-dot --rename key", "a.seg.png a.txt", "a_seg.png a.txt"),
+        (
+            r"--key (?:.*/)?(.*)\.\w+$ --rename key",
+            "x/my.photo.1.jpg y/my.photo.1.txt",
+            "my_photo_1.jpg my_photo_1.txt",
+        ),
+    ],
+)
 def test_rename(words: str, files: str, expected: str, run: Run, here: Path) -> None:
     """One sample of tarkit is one sample of webdataset."""
     assert names(layout(run, grow(here / "tree", files.split()), *words.split())) == expected.split()
@@ -408,10 +446,13 @@ def texts(run: Run, root: Path, *words: str) -> dict[str, str]:
             "cat dog",
         ),
         (  # innermost directories of one name are one class; a renamed sample has its label under the new name
-            "A/n1/1.xml T/x/n1/1.jpg T/n2/2.jpg", "cls:-1 --key base --rename key", "1.cls=0 2.cls=1", "n1 n2",
+            "A/n1/1.xml T/x/n1/1.jpg T/n2/2.jpg",
+            "cls:-1 --key base --rename key",
+            "1.cls=0 2.cls=1",
+            "n1 n2",
         ),
     ],
-)  # fmt: skip
+)
 def test_labels(files: str, words: str, expected: str, classes: str, run: Run, here: Path) -> None:
     """Classes of directories are fields, and the lines of a list."""
     root = grow(here / "tree", files.split())
@@ -633,8 +674,11 @@ def test_join(run: Run, here: Path) -> None:
     Path("table.csv").write_text('file,caption,@mask,n\nc/1,"two\nlines",,1\nc/2.jpg,plain,,2\nelsewhere,x,,3\n')
     words = ["--join", "table.csv:file", "-c", "9"]
     assert texts(run, root, *words) == {
-        "c/1.caption": "base64:dHdvCmxpbmVz", "c/1.n": "text:1", "c/2.caption": "text:plain", "c/2.n": "text:2",
-    }  # fmt: skip
+        "c/1.caption": "base64:dHdvCmxpbmVz",
+        "c/1.n": "text:1",
+        "c/2.caption": "text:plain",
+        "c/2.n": "text:2",
+    }
     ran = run("shard", root, *words, "-o", "x-%d.tar")
     rows = "samples with a row: 2, without: 1 ('c/3'); rows without a sample: 1 ('elsewhere')"
     assert f"tarkit: table.csv: {rows}" in ran.lines

@@ -156,8 +156,11 @@ def test_what_is_told(run: Run, tree: Tree) -> None:
     assert re.fullmatch(r"shard: 3 samples, 20480 bytes, 2 shards, [\d.]+ s", ran.lines[-1].removeprefix("tarkit: "))
     report = json.loads(Path("r.json").read_text())
     assert {name: report[name] for name in ("samples", "bytes", "shards", "entries")} == {
-        "samples": 3, "bytes": 20480, "shards": 2, "entries": 6,
-    }  # fmt: skip
+        "samples": 3,
+        "bytes": 20480,
+        "shards": 2,
+        "entries": 6,
+    }
     lines = Path("m.tsv").read_text().splitlines()
     assert [line.split("\t")[::5] for line in lines[1:]] == [["s-0.tar", "b"], ["s-1.tar", "c"]]
     assert lines[1].split("\t")[1:3] == ["2", "10240"]
@@ -462,9 +465,15 @@ CHANGED = {
 }
 
 
-@each_row(("what", "journal"), [
-    *product(("content", "shard"), (True, False)), ("longer", False), ("shorter", True), ("empty", False),
-])  # fmt: skip
+@each_row(
+    ("what", "journal"),
+    [
+        *product(("content", "shard"), (True, False)),
+        ("longer", False),
+        ("shorter", True),
+        ("empty", False),
+    ],
+)
 def test_resume_keeps_nothing_wrong(what: str, journal: bool, run: Run, tree: Tree) -> None:
     """Sources with another content and other shards are noticed, and written again only with --force."""
     tree()

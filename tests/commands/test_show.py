@@ -25,10 +25,13 @@ from tests.conftest import PAX, Archive, Content, Feed, Link, Run, each_feed, on
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 640, 480) + b"\x08\2\0\0\0" + bytes(500)
 AB: dict[str, Content] = {
-    "d/a.png": PNG, "d/a.cls": b"7\n", "d/a.json": b'{"label": "cat"}', "d/b.jpg": PNG,
+    "d/a.png": PNG,
+    "d/a.cls": b"7\n",
+    "d/a.json": b'{"label": "cat"}',
+    "d/b.jpg": PNG,
     "d/b.npy": b"\x93NUMPY\1\0\x3a\0" + b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n"[:58] + bytes(8),
     "d/b.pyd": b"cos\nsystem\n(S'touch owned'\ntR.",
-}  # fmt: skip
+}
 SHOWN = [
     "d/a  in.tar at 0",
     "  png   529  png   640 x 480",

@@ -247,10 +247,15 @@ def test_problems_are_printed_once(run: Run, archive: Archive, feed: Feed) -> No
         assert sorted(keys(Path(f"e-{epoch}.tar")).split()) == LETTERS.split()[:9]
 
 
-@each_row(("name", "expected"), [
-    ("a/e{epoch}-x.tar", "a/e0-x.tar a/e1-x.tar"), ("e-{epoch:02d}.tar", "e-00.tar e-01.tar"),
-    ("x.tar", "epoch0-x.tar epoch1-x.tar"), ("a/x.tar.gz", "a/epoch0-x.tar.gz a/epoch1-x.tar.gz"),
-])  # fmt: skip
+@each_row(
+    ("name", "expected"),
+    [
+        ("a/e{epoch}-x.tar", "a/e0-x.tar a/e1-x.tar"),
+        ("e-{epoch:02d}.tar", "e-00.tar e-01.tar"),
+        ("x.tar", "epoch0-x.tar epoch1-x.tar"),
+        ("a/x.tar.gz", "a/epoch0-x.tar.gz a/epoch1-x.tar.gz"),
+    ],
+)
 def test_names_of_epochs(name: str, expected: str, run: Run, archive: Archive) -> None:
     """{epoch} is the number, from 0; without it the number is a prefix of the name."""
     Path("a").mkdir()
@@ -262,9 +267,14 @@ def test_names_of_epochs(name: str, expected: str, run: Run, archive: Archive) -
 # ---- ends of a run
 
 
-@each_row("signum,options", [
-    (signal.SIGTERM, "-o out.tar"), (signal.SIGINT, "-o s-%d.tar -c 2"), (signal.SIGTERM, "-o e{epoch}.tar --epochs 2"),
-])  # fmt: skip
+@each_row(
+    "signum,options",
+    [
+        (signal.SIGTERM, "-o out.tar"),
+        (signal.SIGINT, "-o s-%d.tar -c 2"),
+        (signal.SIGTERM, "-o e{epoch}.tar --epochs 2"),
+    ],
+)
 def test_signals(signum: int, options: str, run: Run, archive: Archive) -> None:
     """The process ends by the signal and leaves no file, while it reads or writes."""
     archive(many())

@@ -73,29 +73,33 @@ def sorted_to(run: Run, words: list[str], **settings: Any) -> list[str]:
 MISSING = "d.x b.n b.x a.n c.x"
 
 
-@each_row(("before", "options", "after"), [
-    ("b.x a.x c.x", "", "a.x b.x c.x"),
-    ("b.x b.y a.y a.x", "", "a.y a.x b.x b.y"),  # a sample is not changed
-    ("a.x a-1.x a/b.x a.d/c.x", "", "a.x a-1.x a.d/c.x a/b.x"),  # by key: the dot does not count
-    ("img10.x img9.x Img.x \u00e9.x", "", "Img.x img10.x img9.x \u00e9.x"),  # by bytes, not by language
-    ("a.jpg a.d/x.jpg a.cls", "", "a.jpg a.cls a.d/x.jpg"),  # by name, the directory a.d is between a.cls and a.jpg
-    ("ab.x a.x abc.x a.y ab.y", "", "a.x a.y ab.x ab.y abc.x"),
-    ("a.x", "", "a.x"), ("", "", ""),
-    ("README b.x .hidden a.x a.y LAST", "", "README .hidden LAST a.x a.y b.x"),  # entries without a key come first
-    ("b.x README b.y a.x", "", "a.x b.x README b.y"),  # except those inside a sample
-    ("README LICENSE", "", "README LICENSE"),
-    ("a.x b.x a.y b.y a.z c.x", "", "a.x a.y a.z b.x b.y c.x"),  # scattered
-    # a prefix of a key is smaller; entries without a key are first in any case
-    ("README a.x ab.x b.x a-1.x b.y", "-r", "README b.x b.y ab.x a-1.x a.x"),
-    (MISSING, "-s n", "[missing-field]"),
-    (MISSING, "-s n --allow missing-field", "d.x c.x a.n b.n b.x"),  # such samples come first, in their order
-    (MISSING, "-s n --skip missing-field", "a.n b.n b.x"),
-    ("README a.x b.n LAST", "-s n --skip missing-field", "README LAST b.n"),
-    # fields are selected after a sample is gathered; no part is selected alone
-    ("b.x a.x b.y a.y", "-f 'y x' --require x,y", "a.y a.x b.y b.x"),
-    ("a.x b.x a.y", "--slice 1:", "[scattered-sample]"),
-    ("a.x b.x a.y", "--sample 0.5 --seed 1", "[scattered-sample]"),
-])  # fmt: skip
+@each_row(
+    ("before", "options", "after"),
+    [
+        ("b.x a.x c.x", "", "a.x b.x c.x"),
+        ("b.x b.y a.y a.x", "", "a.y a.x b.x b.y"),  # a sample is not changed
+        ("a.x a-1.x a/b.x a.d/c.x", "", "a.x a-1.x a.d/c.x a/b.x"),  # by key: the dot does not count
+        ("img10.x img9.x Img.x \u00e9.x", "", "Img.x img10.x img9.x \u00e9.x"),  # by bytes, not by language
+        ("a.jpg a.d/x.jpg a.cls", "", "a.jpg a.cls a.d/x.jpg"),  # by name, the directory a.d is between a.cls and a.jpg
+        ("ab.x a.x abc.x a.y ab.y", "", "a.x a.y ab.x ab.y abc.x"),
+        ("a.x", "", "a.x"),
+        ("", "", ""),
+        ("README b.x .hidden a.x a.y LAST", "", "README .hidden LAST a.x a.y b.x"),  # entries without a key come first
+        ("b.x README b.y a.x", "", "a.x b.x README b.y"),  # except those inside a sample
+        ("README LICENSE", "", "README LICENSE"),
+        ("a.x b.x a.y b.y a.z c.x", "", "a.x a.y a.z b.x b.y c.x"),  # scattered
+        # a prefix of a key is smaller; entries without a key are first in any case
+        ("README a.x ab.x b.x a-1.x b.y", "-r", "README b.x b.y ab.x a-1.x a.x"),
+        (MISSING, "-s n", "[missing-field]"),
+        (MISSING, "-s n --allow missing-field", "d.x c.x a.n b.n b.x"),  # such samples come first, in their order
+        (MISSING, "-s n --skip missing-field", "a.n b.n b.x"),
+        ("README a.x b.n LAST", "-s n --skip missing-field", "README LAST b.n"),
+        # fields are selected after a sample is gathered; no part is selected alone
+        ("b.x a.x b.y a.y", "-f 'y x' --require x,y", "a.y a.x b.y b.x"),
+        ("a.x b.x a.y", "--slice 1:", "[scattered-sample]"),
+        ("a.x b.x a.y", "--sample 0.5 --seed 1", "[scattered-sample]"),
+    ],
+)
 def test_by_key(before: str, options: str, after: str, run: Run, archive: Archive) -> None:
     """Whole samples are in the order of their keys, entries are unchanged, and the end is the usual one."""
     members = dict(rows(before))
@@ -144,20 +148,38 @@ def test_equal_values(run: Run, archive: Archive, feed: Feed) -> None:
 # ---- by content
 
 VALUES: dict[str, Content] = {
-    "a.n": b"10\n", "a.json": b'{"w": 2, "t": "x"}', "b.n": b"9", "b.json": b'{"w": 10, "t": "y"}', "c.n": b"-1",
-    "c.json": b'{"w": 2, "t": "w"}', "d.n": b"9.5", "d.json": b'{"w": 1, "t": "x"}' + b" " * 600,
-}  # fmt: skip
+    "a.n": b"10\n",
+    "a.json": b'{"w": 2, "t": "x"}',
+    "b.n": b"9",
+    "b.json": b'{"w": 10, "t": "y"}',
+    "c.n": b"-1",
+    "c.json": b'{"w": 2, "t": "w"}',
+    "d.n": b"9.5",
+    "d.json": b'{"w": 1, "t": "x"}' + b" " * 600,
+}
 
 
-@each_row(("options", "expected"), [
-    ("-s n", "c b d a"), ("-s n -t float", "c b d a"), ("-s n -t float -r", "a d b c"), ("-s n -t str", "c a b d"),
-    ("--sortfield n", "c b d a"),
-    ("-s N", "c b d a"),  # names of fields match in any case
-    ("-s json.w", "d a c b"), ("-s json.w -r", "b a c d"), ("-s json.w,json.t", "d c a b"),
-    ("-s json.w -s json.t", "d c a b"), ("--sort-field json.t,n", "c d a b"), ("-s size.n", "b c a d"),
-    ("-s size", "b c a d"), ("-s __key__ -r", "d c b a"), ("--by json.w -r", "b a c d"),
-    ("--order-file list", "b d a c"),
-])  # fmt: skip
+@each_row(
+    ("options", "expected"),
+    [
+        ("-s n", "c b d a"),
+        ("-s n -t float", "c b d a"),
+        ("-s n -t float -r", "a d b c"),
+        ("-s n -t str", "c a b d"),
+        ("--sortfield n", "c b d a"),
+        ("-s N", "c b d a"),  # names of fields match in any case
+        ("-s json.w", "d a c b"),
+        ("-s json.w -r", "b a c d"),
+        ("-s json.w,json.t", "d c a b"),
+        ("-s json.w -s json.t", "d c a b"),
+        ("--sort-field json.t,n", "c d a b"),
+        ("-s size.n", "b c a d"),
+        ("-s size", "b c a d"),
+        ("-s __key__ -r", "d c b a"),
+        ("--by json.w -r", "b a c d"),
+        ("--order-file list", "b d a c"),
+    ],
+)
 def test_by_value(options: str, expected: str, run: Run, archive: Archive) -> None:
     """Samples are sorted by all kinds of values."""
     Path("list").write_text("b\nd\na\nc\n")
@@ -274,10 +296,15 @@ def test_joining(run: Run, archive: Archive, feed: Feed) -> None:
     assert "[duplicate-entry]" in ran.stderr
 
 
-@each_row(("word", "hint"), [
-    ("1M", "-s takes fields: --size 1M cuts shards"), ("1.5GiB", "-s takes fields: --size 1.5GiB cuts shards"),
-    ("1000", "-s takes fields: -c 1000 cuts shards"), ("1Mx", "--skip missing-field leaves"),
-])  # fmt: skip
+@each_row(
+    ("word", "hint"),
+    [
+        ("1M", "-s takes fields: --size 1M cuts shards"),
+        ("1.5GiB", "-s takes fields: --size 1.5GiB cuts shards"),
+        ("1000", "-s takes fields: -c 1000 cuts shards"),
+        ("1Mx", "--skip missing-field leaves"),
+    ],
+)
 def test_a_size_for_a_field(run: Run, archive: Archive, word: str, hint: str) -> None:
     """-s is a size in split: where no field has that name, the hint is the option that cuts shards."""
     ran = run("sort", archive(rows("a.x b.x")), "-s", word, exit=1)

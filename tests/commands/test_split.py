@@ -35,25 +35,33 @@ def numbered(*groups: str) -> dict[str, str]:
     ("options", "expected", "feed"),
     in_turn(
         [
-            ("-c 4", ["0 1 2 3", "4 5 6 7", "8 9"]), ("--count 5", ["0 1 2 3 4", "5 6 7 8 9"]),
-            ("-c 10", ["0 1 2 3 4 5 6 7 8 9"]), ("-c 9223372036854775807", ["0 1 2 3 4 5 6 7 8 9"]),
-            ("-s 1G", ["0 1 2 3 4 5 6 7 8 9"]), ("-c 4 -s 1G", ["0 1 2 3", "4 5 6 7", "8 9"]),
+            ("-c 4", ["0 1 2 3", "4 5 6 7", "8 9"]),
+            ("--count 5", ["0 1 2 3 4", "5 6 7 8 9"]),
+            ("-c 10", ["0 1 2 3 4 5 6 7 8 9"]),
+            ("-c 9223372036854775807", ["0 1 2 3 4 5 6 7 8 9"]),
+            ("-s 1G", ["0 1 2 3 4 5 6 7 8 9"]),
+            ("-c 4 -s 1G", ["0 1 2 3", "4 5 6 7", "8 9"]),
             ("-c 9 -s 512", ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]),
-            ("-n 1", ["0 1 2 3 4 5 6 7 8 9"]), ("-n 5", ["0 1", "2 3", "4 5", "6 7", "8 9"]),
+            ("-n 1", ["0 1 2 3 4 5 6 7 8 9"]),
+            ("-n 5", ["0 1", "2 3", "4 5", "6 7", "8 9"]),
             ("-n 4", ["0 1 2", "3 4 5", "6 7", "8 9"]),
             ("--shards 3 --remainder spread", ["0 1 2 3", "4 5 6", "7 8 9"]),
             ("-n 3 --remainder drop", ["0 1 2", "3 4 5", "6 7 8"]),
             ("-n 3 --remainder repeat", ["0 1 2 3", "4 5 6 7", "8 9 0 1"]),
             ("-n 5 --remainder repeat", ["0 1", "2 3", "4 5", "6 7", "8 9"]),
             ("-n 12 --remainder repeat", ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "0", "1"]),
-            ("-n 3 --match [0-3] --remainder drop", ["0", "1", "2"]), ("-n 2 --max-shards 1", ["0 1 2 3 4"]),
-            ("-c 3 --max-shards 2", ["0 1 2", "3 4 5"]), ("-c 5 --maxshards 2", ["0 1 2 3 4", "5 6 7 8 9"]),
+            ("-n 3 --match [0-3] --remainder drop", ["0", "1", "2"]),
+            ("-n 2 --max-shards 1", ["0 1 2 3 4"]),
+            ("-c 3 --max-shards 2", ["0 1 2", "3 4 5"]),
+            ("-c 5 --maxshards 2", ["0 1 2 3 4", "5 6 7 8 9"]),
             ("-c 5 --max-shards 9", ["0 1 2 3 4", "5 6 7 8 9"]),
             # selection is applied first
-            ("-c 2 --slice 1:8:2", ["1 3", "5 7"]), ("-c 2 --shard-slice :3", ["0 1", "2"]), ("-c 4 --match x", []),
+            ("-c 2 --slice 1:8:2", ["1 3", "5 7"]),
+            ("-c 2 --shard-slice :3", ["0 1", "2"]),
+            ("-c 4 --match x", []),
         ]
     ),
-)  # fmt: skip
+)
 def test_limits(options: str, expected: list[str], run: Run, archive: Archive, feed: Feed) -> None:
     """A shard ends at a limit; each is a complete archive, and samples keep their headers."""
     run("split", feed(archive(TEN)), *options.split(), "-o", "out-%d.tar")
@@ -447,12 +455,16 @@ def test_joined_samples_are_one_sample_for_the_limits(run: Run, archive: Archive
     ("command", "seen", "feed"),
     in_turn(
         [
-            ("cp {} copy", "copy"), ("cp %s copy", "copy"), ("cp {} '%s'", "%s"), ('cp "$TARKIT_SHARD" copy', "copy"),
-            ("mv {} copy", "copy"), ("test {} = {} && cp {} copy", "copy"),
+            ("cp {} copy", "copy"),
+            ("cp %s copy", "copy"),
+            ("cp {} '%s'", "%s"),
+            ('cp "$TARKIT_SHARD" copy', "copy"),
+            ("mv {} copy", "copy"),
+            ("test {} = {} && cp {} copy", "copy"),
         ],
         0,
     ),
-)  # fmt: skip
+)
 def test_post(command: str, seen: str, run: Run, archive: Archive, feed: Feed) -> None:
     """COMMAND runs after each shard is complete; {} is its quoted name, or %s without {}; it may move the shard."""
     name = "it's a shard; touch oops $(touch oops) %%-%d.tar"
@@ -559,13 +571,21 @@ SMALLER = {"a.x": b"1", "b.x": b"2", **big(2_200, 47_000, 24_500, 0, 5), "c.x": 
 AHEAD = [
     ("-s 20K", ["a b", "big", "c d"]),
     ("-s 81919", ["a b", "big", "c d"]),  # of 82 432 bytes, with the end
-    ("-s 81920", ["a b big c", "d"]), ("-s 92159", ["a b big c", "d"]), ("-s 92160", ["a b big c d"]),
-    ("-s 93000 -c 3", ["a b big", "c d"]), ("-s 20K --max-shards 1", ["a b"]),
-    ("-s 20K --max-shards 2", ["a b", "big"]), ("-s 20K --size-rule content", ["a b big", "c d"]),
-    ("-c 2", ["a b", "big c", "d"]), ("-c 1", ["a", "b", "big", "c", "d"]), ("-n 2", ["a b big", "c d"]),
-    ("-s 20K --match big", ["big"]), ("-s 20K --match [abcd]$", ["a b c d"]),
-    ("-s 20K --skip all", ["a b", "big", "c d"]), ("-s 20K --allow joined-sample", ["a b", "big", "c d"]),
-]  # fmt: skip
+    ("-s 81920", ["a b big c", "d"]),
+    ("-s 92159", ["a b big c", "d"]),
+    ("-s 92160", ["a b big c d"]),
+    ("-s 93000 -c 3", ["a b big", "c d"]),
+    ("-s 20K --max-shards 1", ["a b"]),
+    ("-s 20K --max-shards 2", ["a b", "big"]),
+    ("-s 20K --size-rule content", ["a b big", "c d"]),
+    ("-c 2", ["a b", "big c", "d"]),
+    ("-c 1", ["a", "b", "big", "c", "d"]),
+    ("-n 2", ["a b big", "c d"]),
+    ("-s 20K --match big", ["big"]),
+    ("-s 20K --match [abcd]$", ["a b c d"]),
+    ("-s 20K --skip all", ["a b", "big", "c d"]),
+    ("-s 20K --allow joined-sample", ["a b", "big", "c d"]),
+]
 
 
 @each_row(("options", "expected", "feed"), in_turn(AHEAD, 5))

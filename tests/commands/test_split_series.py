@@ -199,14 +199,22 @@ def test_a_key_without_group(run: Run, archive: Archive, feed: Feed) -> None:
     assert sorted(" ".join(shards().values()).split()) == ["p1/a", "q"]
 
 
-@each_row(("template", "names"), [
-    ([], "a-000000.tar b-000000.tar"), (["-o", "x-%d.tar"], "a-x-0.tar b-x-0.tar"),
-    (["-o", "x"], "a-x-000000.tar b-x-000000.tar"), (["-o", "sub/x-%d.tar"], "sub/a-x-0.tar sub/b-x-0.tar"),
-    (["-o", "sub/"], "sub/a-000000.tar sub/b-000000.tar"), (["-o", "{part}/%d.tar"], "a/0.tar b/0.tar"),
-    (["-o", "{part}/{part}-{00..99}.tar"], "a/a-00.tar b/b-00.tar"),
-    (["-o", "x-@09-{part}.tar"], "x-00-a.tar x-00-b.tar"), (["-o", "x-%d.tar.gz"], "a-x-0.tar.gz b-x-0.tar.gz"),
-    (["-o", "pipe:cat > {part}-%d.tar"], "a-0.tar b-0.tar"), (["--start", "7", "-o", "%d.tar"], "a-7.tar b-7.tar"),
-])  # fmt: skip
+@each_row(
+    ("template", "names"),
+    [
+        ([], "a-000000.tar b-000000.tar"),
+        (["-o", "x-%d.tar"], "a-x-0.tar b-x-0.tar"),
+        (["-o", "x"], "a-x-000000.tar b-x-000000.tar"),
+        (["-o", "sub/x-%d.tar"], "sub/a-x-0.tar sub/b-x-0.tar"),
+        (["-o", "sub/"], "sub/a-000000.tar sub/b-000000.tar"),
+        (["-o", "{part}/%d.tar"], "a/0.tar b/0.tar"),
+        (["-o", "{part}/{part}-{00..99}.tar"], "a/a-00.tar b/b-00.tar"),
+        (["-o", "x-@09-{part}.tar"], "x-00-a.tar x-00-b.tar"),
+        (["-o", "x-%d.tar.gz"], "a-x-0.tar.gz b-x-0.tar.gz"),
+        (["-o", "pipe:cat > {part}-%d.tar"], "a-0.tar b-0.tar"),
+        (["--start", "7", "-o", "%d.tar"], "a-7.tar b-7.tar"),
+    ],
+)
 def test_names_of_parts(template: list[str], names: str, run: Run, archive: Archive) -> None:
     """{part} is replaced by the name; without it the name is a prefix of the file name."""
     for folder in ("sub", "a", "b"):

@@ -42,14 +42,21 @@ def contents(directory: str) -> dict[str, bytes]:
 
 
 SPLITS = [
-    "-c 7 -o OUTs-%d.tar", "-s 20K -o OUTs-%d.tar", "-s 5K --size-rule content -o OUTs-%d.tar", "-n 6 -o OUTs-%d.tar",
-    "-n 6 --remainder drop -o OUTs-%d.tar", "-n 7 --remainder repeat -o OUTs-%d.tar", "--even size -o OUTs-{0..4}.tar",
-    "-c 7 --start 5 --max-shards 3 -o OUTs-{00..99}.tar", "-c 7 --where cls!=1 --match [01]$|5 -o OUTs-%d.tar",
-    "-c 7 --sample 0.5 --seed 2 -o OUTs-%d.tar", "-c 9 --parts train=0.7,val=0.3 -o OUT{part}-%d.tar",
+    "-c 7 -o OUTs-%d.tar",
+    "-s 20K -o OUTs-%d.tar",
+    "-s 5K --size-rule content -o OUTs-%d.tar",
+    "-n 6 -o OUTs-%d.tar",
+    "-n 6 --remainder drop -o OUTs-%d.tar",
+    "-n 7 --remainder repeat -o OUTs-%d.tar",
+    "--even size -o OUTs-{0..4}.tar",
+    "-c 7 --start 5 --max-shards 3 -o OUTs-{00..99}.tar",
+    "-c 7 --where cls!=1 --match [01]$|5 -o OUTs-%d.tar",
+    "-c 7 --sample 0.5 --seed 2 -o OUTs-%d.tar",
+    "-c 9 --parts train=0.7,val=0.3 -o OUT{part}-%d.tar",
     "-c 9 --parts 3 --seed 4 -o OUT%d.tar",
     "-c 4 --parts x=0.5,y=0.5 --stratify cls -o OUT{part}-%d.tar",
     "-c 9 -o OUTs-%d.tar.gz",
-]  # fmt: skip
+]
 
 
 @each_row("command", SPLITS)
@@ -106,11 +113,15 @@ def test_names_by_another_tool(run: Run, archives: Callable[[], list[str]]) -> N
 
 
 NAMES = {
-    "../x.tar": "is not a path below the directory", "/tmp/x.tar": "is not a path below the directory",
-    "a/../../x.tar": "is not a path below the directory", "pipe:touch x": "is not a path below the directory",
-    "s3://bucket/x.tar": "is not a path below the directory", "": "is not the name of a shard",
-    "x/": "is not the name of a shard", "x.parquet": "is not the name of a shard",
-}  # fmt: skip
+    "../x.tar": "is not a path below the directory",
+    "/tmp/x.tar": "is not a path below the directory",
+    "a/../../x.tar": "is not a path below the directory",
+    "pipe:touch x": "is not a path below the directory",
+    "s3://bucket/x.tar": "is not a path below the directory",
+    "": "is not the name of a shard",
+    "x/": "is not the name of a shard",
+    "x.parquet": "is not the name of a shard",
+}
 
 
 @each_row("name", [*NAMES])

@@ -20,9 +20,14 @@ arrow: Any = pytest.importorskip("pyarrow")
 parquet: Any = pytest.importorskip("pyarrow.parquet")
 
 ROWS: dict[str, Content] = {
-    "d/a.cls": b"3", "d/a.json": b'{"label": "x", "n": {"m": 1.5}, "id": 7}', "d/a.txt": "ä\tb".encode(),
-    "d/b.cls": b"4\n", "d/b.json": b'{"label": "y", "n": null}', "d/c.cls": b"3", "d/c.jpg": b"\xff\xd8\0",
-}  # fmt: skip
+    "d/a.cls": b"3",
+    "d/a.json": b'{"label": "x", "n": {"m": 1.5}, "id": 7}',
+    "d/a.txt": "ä\tb".encode(),
+    "d/b.cls": b"4\n",
+    "d/b.json": b'{"label": "y", "n": null}',
+    "d/c.cls": b"3",
+    "d/c.jpg": b"\xff\xd8\0",
+}
 # of each sample an entry: the samples begin at 0, 3072 and 5120
 
 
@@ -42,48 +47,52 @@ def data(here: Path) -> str:
     return write_tables()
 
 
-@each_row(("query", "expected"), [
-    ("from 'in.tar' limit 1", ["__key__ __shard__ __start__ __stop__", "d/a in.tar 0 3072"]),
-    ("select cls, count(*) n from 'in.tar' group by cls order by cls", ["cls n", "3 2", "4 1"]),
-    ("select cls + 1 as c from 'in.tar' where cls = 4", ["c", "5"]),
-    ("select json.label, json.n.m, json.id from 'in.tar'", ["label m id", "x 1.5 7", r"y \N \N", r"\N \N \N"]),
-    ("select \"json.n.m\" from 'in.tar' where json.label = 'x'", ["json.n.m", "1.5"]),
-    ("select a.json.label l from 'in.tar' a where a.cls > 3", ["l", "y"]),
-    ("select txt, length(txt) n from 'in.tar' where txt is not null", ["txt n", r"ä\tb 3"]),
-    ("select json from 'in.tar' where json.label = 'y'", ["usage: json and json.label: one is in the other"]),
-    ("select json->>'label' l from 'in.tar' where json is not null", ["l", "x", "y"]),
-    ("select size, \"size.jpg\" s from 'in.tar' where __key__ = 'd/c'", ["size s", "4 3"]),
-    ("select hex(jpg) h, octet_length(jpg) n from 'in.tar' where jpg is not null", ["h n", "FFD800 3"]),
-    ("select sum(size.cls) from 'in.tar'", ["sum(size.cls)", "4"]),
-    ("select __key__ k from 'in.tar' where cls > (select avg(cls) from 'in.tar')", ["k", "d/b"]),
-    ("with t as (from 'in.tar') select sum(t.cls) c, max(n) n from t, (select 1 n)", ["c n", "10 1"]),
-    ("with t as (from 'in.tar' where cls = 3) select count(*) n, min(t.cls) c from t", ["n c", "2 3"]),
-    ("select a.cls k, name from 'in.tar' a join 't.csv' t on __key__ = id", ["k name", "3 one", r"4 \N"]),
-    ("select a.cls, name from 'in.tar' a join 't.tsv' t on a.__key__ = t.id", ["cls name", r"3 \N", "4 two"]),
-    ("select v, x from 't.jsonl' full join 't.parquet' using (id) order by id", ["v x", r"\N 0.5", r"[1,2] \N"]),
-    ("select a.cls x, b.cls y from 'in.tar' a join 'in.tar' b using (__key__) where y = 4", ["x y", "4 4"]),
-    ("select * exclude (__shard__, __stop__) from 'in.tar' where cls = 4", ["__key__ __start__", "d/b 3072"]),
-    ("select __key__ k from 'in.tar' qualify rank() over (partition by cls order by __key__) > 1", ["k", "d/c"]),
-    ("select cls % 2 as cls from 'in.tar' order by cls", ["cls", "0", "1", "1"]),
-    ("select [jpg, 'a'::blob] l from 'in.tar' where jpg is not null", ["l", '["base64:/9gA","a"]']),
-    ("select null a, true c, date '2020-01-02' d, 1.5::decimal(3,1) e", ["a c d e", r"\N true 2020-01-02 1.5"]),
-    # what is refused
-    ("select clss from 'in.tar'", ["no sample has 'clss': 'd/a' has no field 'clss'"]),
-    ("select count(*) from 'no.tar'", ["no.tar: No such file or directory"]),
-    ("select * from 'no.csv'", ["sql: IO Error: No files found that match the pattern"]),
-    ("select nofunction(cls) from 'in.tar'", ["sql: Catalog Error: Scalar Function with name nofunction"]),
-    ("select t.nothing from 't.csv' t", ["sql: Binder Error: "]),
-    ("select upper(jpg) from 'in.tar'", ["sql: Binder Error: "]),
-    ("select cls::date from 'in.tar'", ["sql: "]),
-    ("select 1 a, 2 a", ["usage: two columns are named 'a'"]),
-    ("copy (select 1) to 'made.csv'", ["usage: a query is a SELECT statement: nothing else is done"]),
-    ("create table t (i int)", ["usage: a query is a SELECT statement"]),
-    ("attach 'made.db'", ["usage: "]),
-    ("select 1; select 2", ["usage: 2 queries: one is needed"]),
-    ("selct 1", ["usage: invalid query: syntax error"]), (" ", ["usage: the query is empty"]),
-    ("select cls from 'in.tar' , 't.parquet' where nothing = 1", ["no sample has 'nothing'"]),
-    ("from 'https://host/x.csv'", ["https://host/x.csv: csv and jsonl are read from files"]),
-])  # fmt: skip
+@each_row(
+    ("query", "expected"),
+    [
+        ("from 'in.tar' limit 1", ["__key__ __shard__ __start__ __stop__", "d/a in.tar 0 3072"]),
+        ("select cls, count(*) n from 'in.tar' group by cls order by cls", ["cls n", "3 2", "4 1"]),
+        ("select cls + 1 as c from 'in.tar' where cls = 4", ["c", "5"]),
+        ("select json.label, json.n.m, json.id from 'in.tar'", ["label m id", "x 1.5 7", r"y \N \N", r"\N \N \N"]),
+        ("select \"json.n.m\" from 'in.tar' where json.label = 'x'", ["json.n.m", "1.5"]),
+        ("select a.json.label l from 'in.tar' a where a.cls > 3", ["l", "y"]),
+        ("select txt, length(txt) n from 'in.tar' where txt is not null", ["txt n", r"ä\tb 3"]),
+        ("select json from 'in.tar' where json.label = 'y'", ["usage: json and json.label: one is in the other"]),
+        ("select json->>'label' l from 'in.tar' where json is not null", ["l", "x", "y"]),
+        ("select size, \"size.jpg\" s from 'in.tar' where __key__ = 'd/c'", ["size s", "4 3"]),
+        ("select hex(jpg) h, octet_length(jpg) n from 'in.tar' where jpg is not null", ["h n", "FFD800 3"]),
+        ("select sum(size.cls) from 'in.tar'", ["sum(size.cls)", "4"]),
+        ("select __key__ k from 'in.tar' where cls > (select avg(cls) from 'in.tar')", ["k", "d/b"]),
+        ("with t as (from 'in.tar') select sum(t.cls) c, max(n) n from t, (select 1 n)", ["c n", "10 1"]),
+        ("with t as (from 'in.tar' where cls = 3) select count(*) n, min(t.cls) c from t", ["n c", "2 3"]),
+        ("select a.cls k, name from 'in.tar' a join 't.csv' t on __key__ = id", ["k name", "3 one", r"4 \N"]),
+        ("select a.cls, name from 'in.tar' a join 't.tsv' t on a.__key__ = t.id", ["cls name", r"3 \N", "4 two"]),
+        ("select v, x from 't.jsonl' full join 't.parquet' using (id) order by id", ["v x", r"\N 0.5", r"[1,2] \N"]),
+        ("select a.cls x, b.cls y from 'in.tar' a join 'in.tar' b using (__key__) where y = 4", ["x y", "4 4"]),
+        ("select * exclude (__shard__, __stop__) from 'in.tar' where cls = 4", ["__key__ __start__", "d/b 3072"]),
+        ("select __key__ k from 'in.tar' qualify rank() over (partition by cls order by __key__) > 1", ["k", "d/c"]),
+        ("select cls % 2 as cls from 'in.tar' order by cls", ["cls", "0", "1", "1"]),
+        ("select [jpg, 'a'::blob] l from 'in.tar' where jpg is not null", ["l", '["base64:/9gA","a"]']),
+        ("select null a, true c, date '2020-01-02' d, 1.5::decimal(3,1) e", ["a c d e", r"\N true 2020-01-02 1.5"]),
+        # what is refused
+        ("select clss from 'in.tar'", ["no sample has 'clss': 'd/a' has no field 'clss'"]),
+        ("select count(*) from 'no.tar'", ["no.tar: No such file or directory"]),
+        ("select * from 'no.csv'", ["sql: IO Error: No files found that match the pattern"]),
+        ("select nofunction(cls) from 'in.tar'", ["sql: Catalog Error: Scalar Function with name nofunction"]),
+        ("select t.nothing from 't.csv' t", ["sql: Binder Error: "]),
+        ("select upper(jpg) from 'in.tar'", ["sql: Binder Error: "]),
+        ("select cls::date from 'in.tar'", ["sql: "]),
+        ("select 1 a, 2 a", ["usage: two columns are named 'a'"]),
+        ("copy (select 1) to 'made.csv'", ["usage: a query is a SELECT statement: nothing else is done"]),
+        ("create table t (i int)", ["usage: a query is a SELECT statement"]),
+        ("attach 'made.db'", ["usage: "]),
+        ("select 1; select 2", ["usage: 2 queries: one is needed"]),
+        ("selct 1", ["usage: invalid query: syntax error"]),
+        (" ", ["usage: the query is empty"]),
+        ("select cls from 'in.tar' , 't.parquet' where nothing = 1", ["no sample has 'nothing'"]),
+        ("from 'https://host/x.csv'", ["https://host/x.csv: csv and jsonl are read from files"]),
+    ],
+)
 def test_queries(query: str, expected: list[str], run: Run) -> None:
     """A query reads values by the names that expressions have, and gives rows, or an error in a line."""
     write_tables()

@@ -28,9 +28,16 @@ from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, each_fee
 from tests.laws.test_laws import archives
 
 ROWS: list[tuple[str, Content]] = [
-    ("d", None), ("d/a.jpg", b"J" * 1000), ("d/a.cls", b"12"), ("d/README", b"readme"), ("d/b.jpg", b"J" * 10),
-    ("d/b.seg.png", b""), ("d/b.cls", b"3"), ("c.cls", b"4"), ("c.jpg", b"J" * 600),
-]  # fmt: skip
+    ("d", None),
+    ("d/a.jpg", b"J" * 1000),
+    ("d/a.cls", b"12"),
+    ("d/README", b"readme"),
+    ("d/b.jpg", b"J" * 10),
+    ("d/b.seg.png", b""),
+    ("d/b.cls", b"3"),
+    ("c.cls", b"4"),
+    ("c.jpg", b"J" * 600),
+]
 FIELDS = {"jpg": (3, 1610, 10, 600, 1000), "cls": (3, 4, 1, 1, 2), "seg.png": (1, 0, 0, 0, 0)}
 
 
@@ -370,17 +377,41 @@ def test_range_words(low: int, high: int, words: str) -> None:
     assert range_words(low, high) == words
 
 
-@each_row(("sizes", "bins"), [
-    ({}, []), ({7: 2}, [(7, 7, 2)]),
-    ({0: 1, 3: 1}, [(0, 0, 1), (1, 1, 0), (2, 2, 0), (3, 3, 1)]),
-    ({54: 1, 69: 2}, [(54, 55, 1), *[(low, low + 1, 0) for low in range(56, 68, 2)], (68, 69, 2)]),
-    ({1000: 1, 3100: 1}, [(1000, 1199, 1), *[(low, low + 199, 0) for low in range(1200, 3000, 200)],
-                          (3000, 3199, 1)]),
-    ({0: 1, 40: 2, 250: 3}, [(0, 0, 1), (1, 1, 0), (2, 4, 0), (5, 9, 0), (10, 19, 0), (20, 49, 2), (50, 99, 0),
-                             (100, 199, 0), (200, 499, 3)]),
-    ({1: 1, 1 << 60: 1}, [(1, 1, 1), *[(low, high - 1, 0) for low, high in pairwise(census._ROUND[1:55])],
-                          (10**18, 2 * 10**18 - 1, 1)]),
-])  # fmt: skip
+@each_row(
+    ("sizes", "bins"),
+    [
+        ({}, []),
+        ({7: 2}, [(7, 7, 2)]),
+        ({0: 1, 3: 1}, [(0, 0, 1), (1, 1, 0), (2, 2, 0), (3, 3, 1)]),
+        ({54: 1, 69: 2}, [(54, 55, 1), *[(low, low + 1, 0) for low in range(56, 68, 2)], (68, 69, 2)]),
+        (
+            {1000: 1, 3100: 1},
+            [(1000, 1199, 1), *[(low, low + 199, 0) for low in range(1200, 3000, 200)], (3000, 3199, 1)],
+        ),
+        (
+            {0: 1, 40: 2, 250: 3},
+            [
+                (0, 0, 1),
+                (1, 1, 0),
+                (2, 4, 0),
+                (5, 9, 0),
+                (10, 19, 0),
+                (20, 49, 2),
+                (50, 99, 0),
+                (100, 199, 0),
+                (200, 499, 3),
+            ],
+        ),
+        (
+            {1: 1, 1 << 60: 1},
+            [
+                (1, 1, 1),
+                *[(low, high - 1, 0) for low, high in pairwise(census._ROUND[1:55])],
+                (10**18, 2 * 10**18 - 1, 1),
+            ],
+        ),
+    ],
+)
 def test_round_bins(sizes: dict[int, int], bins: list[tuple[int, int, int]]) -> None:
     """Bins have equal width for similar sizes, else factors of 1, 2, 5; there are no gaps."""
     assert round_bins(sizes) == bins
@@ -414,8 +445,11 @@ def test_sizes_with_units() -> None:
 # ---- text and pages
 
 HOSTILE = {
-    "<script>alert(1)</script>": b"1", 'a."><img src=x onerror=alert(1)>': b"1", "a.\x1b[31m": b"2", "a.\udce9": b"3",
-}  # fmt: skip
+    "<script>alert(1)</script>": b"1",
+    'a."><img src=x onerror=alert(1)>': b"1",
+    "a.\x1b[31m": b"2",
+    "a.\udce9": b"3",
+}
 
 
 class Page(HTMLParser):

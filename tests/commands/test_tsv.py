@@ -33,18 +33,22 @@ ROWS: dict[str, Content] = {
     ("columns", "expected", "feed"),
     in_turn(
         [
-            ("cls", ["cls", "3\\n", ""]), ("CLS", ["CLS", "3\\n", ""]),
+            ("cls", ["cls", "3\\n", ""]),
+            ("CLS", ["CLS", "3\\n", ""]),
             ("json.label json.ok", ["json.label\tjson.ok", "x\\ty\ttrue", "é\tfalse"]),
             ("json.n", ["json.n", '[1,2.5,{"z":null}]', "12345678901234567890"]),
-            ("json.q", ["json.q", "null", "{}"]), ("size", ["size", "78", "67"]),
+            ("json.q", ["json.q", "null", "{}"]),
+            ("size", ["size", "78", "67"]),
             ("size.cls size.json", ["size.cls\tsize.json", "2\t68", "0\t64"]),
             ("offset offset.cls header.cls", ["offset\toffset.cls\theader.cls", "0\t512\t0", "3072\t4608\t4096"]),
-            ("shard", ["shard", "in.tar", "in.tar"]), ("txt;cls", ["txt", "3\\n", "b\\\\N"]),
-            ("t:txt,cls c=cls", ["t\tc", "3\\n\t3\\n", "b\\\\N\t"]), ("j:json.zz;json.label", ["j", "x\\ty", "é"]),
+            ("shard", ["shard", "in.tar", "in.tar"]),
+            ("txt;cls", ["txt", "3\\n", "b\\\\N"]),
+            ("t:txt,cls c=cls", ["t\tc", "3\\n\t3\\n", "b\\\\N\t"]),
+            ("j:json.zz;json.label", ["j", "x\\ty", "é"]),
             ("s:size.txt;size.jpg", ["s", "8", "3"]),
         ]
     ),
-)  # fmt: skip
+)
 def test_columns(columns: str, expected: list[str], run: Run, archive: Archive, feed: Feed) -> None:
     """There is a row for each sample, in order, from every feed."""
     word = feed(archive(ROWS))
@@ -175,11 +179,19 @@ def test_parquet(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) ->
     assert pyarrow.read_table("no.parquet").num_rows == 0
 
 
-@each_row(("numbers", "expected"), [
-    ([1, 2**64 + 1], ["1", str(2**64 + 1)]), ([2**53 + 1, 0.5], [str(2**53 + 1), "0.5"]),
-    ([10**400, None], [str(10**400), None]), ([2**53, 0.5], [2.0**53, 0.5]), ([1, 0.5, 2**53 + 1], "float64"),
-    ([1, 2, 2**63], "int64"), ([1, 2, 1.5], "int64"), ([0.5, 1, 10**400], "float64"),
-])  # fmt: skip
+@each_row(
+    ("numbers", "expected"),
+    [
+        ([1, 2**64 + 1], ["1", str(2**64 + 1)]),
+        ([2**53 + 1, 0.5], [str(2**53 + 1), "0.5"]),
+        ([10**400, None], [str(10**400), None]),
+        ([2**53, 0.5], [2.0**53, 0.5]),
+        ([1, 0.5, 2**53 + 1], "float64"),
+        ([1, 2, 2**63], "int64"),
+        ([1, 2, 1.5], "int64"),
+        ([0.5, 1, 10**400], "float64"),
+    ],
+)
 def test_no_number_is_rounded(numbers: list[Any], expected: Any, run: Run, archive: Archive, monkeypatch: Any) -> None:
     """No number is rounded: a large integer is text in the first rows; what does not fit later is an error."""
     pyarrow = pytest.importorskip("pyarrow.parquet")
@@ -202,8 +214,13 @@ def test_pictures_and_sounds_in_parquet(run: Run, archive: Archive, monkeypatch:
     run("tsv", archive({"\udce9.wav": b"", "\udce9.jpg": b"z", **rows}), *words, "-o", "t.parquet")
     found = pyarrow.ParquetFile("t.parquet")
     assert [str(kind) for kind in found.schema_arrow.types[:6]] == [
-        "binary", STRUCT, STRUCT, STRUCT, "string", "binary",
-    ]  # fmt: skip
+        "binary",
+        STRUCT,
+        STRUCT,
+        STRUCT,
+        "string",
+        "binary",
+    ]
     features = json.loads(found.schema_arrow.metadata[b"huggingface"])["info"]["features"]
     assert features == {"image": {"_type": "Image"}, "seg": {"_type": "Image"}, "flac": {"_type": "Audio"}}
     assert [found.metadata.row_group(number).num_rows for number in range(found.num_row_groups)] == [2, 1]
@@ -380,12 +397,17 @@ def test_a_terminal(run: Run, archive: Archive) -> None:
     assert b"k\x1b[2J\ta\x1b]0;x\x07b\\tc\\n\xff\n" in run("tsv", name, "-f", "txt").stdout
 
 
-@each_row(("column", "hint"), [
-    ("png.width", "width.png is the width of a picture"), ("PNG.height", "height.PNG is the height of a picture"),
-    ("png.size", "size.png is the size of a field in bytes"), ("txt.a", "--skip bad-field drops such samples"),
-    ("key", "__key__ is the key"),
-    ("width", "--on-missing-field skip drops such samples, keep keeps them"),
-])  # fmt: skip
+@each_row(
+    ("column", "hint"),
+    [
+        ("png.width", "width.png is the width of a picture"),
+        ("PNG.height", "height.PNG is the height of a picture"),
+        ("png.size", "size.png is the size of a field in bytes"),
+        ("txt.a", "--skip bad-field drops such samples"),
+        ("key", "__key__ is the key"),
+        ("width", "--on-missing-field skip drops such samples, keep keeps them"),
+    ],
+)
 def test_hints_of_columns(column: str, hint: str, run: Run, archive: Archive) -> None:
     """The hint has the correct column if the property follows the field, or the underscores of the key are missing."""
     ran = run("tsv", archive({"a.png": b"\x89PNG", "a.txt": b"x"}), "-f", column, exit=1)

@@ -65,12 +65,23 @@ def test_rows(make: Callable[[], str]) -> None:
 
 
 SAME = [
-    "cat VIEW", "cat VIEW --match a[13]", "cat VIEW -f jpg", "cat VIEW -f picture:jpg", "cat VIEW --drop jpg",
-    "cat VIEW --rekey {index:03d}-{key}", "cat VIEW --slice 1:9:2", "cat VIEW --where size>100",
-    "cat VIEW --sample 0.5 --seed 3", "sort VIEW --reverse", "sort VIEW -s jpg", "sort VIEW -s size -f jpg",
-    "shuffle VIEW --seed 5", "shuffle VIEW --seed 5 --rekey x/{key}", "shuffle VIEW --buffer 3 --seed 1",
+    "cat VIEW",
+    "cat VIEW --match a[13]",
+    "cat VIEW -f jpg",
+    "cat VIEW -f picture:jpg",
+    "cat VIEW --drop jpg",
+    "cat VIEW --rekey {index:03d}-{key}",
+    "cat VIEW --slice 1:9:2",
+    "cat VIEW --where size>100",
+    "cat VIEW --sample 0.5 --seed 3",
+    "sort VIEW --reverse",
+    "sort VIEW -s jpg",
+    "sort VIEW -s size -f jpg",
+    "shuffle VIEW --seed 5",
+    "shuffle VIEW --seed 5 --rekey x/{key}",
+    "shuffle VIEW --buffer 3 --seed 1",
     "mix VIEW --seed 1",
-]  # fmt: skip
+]
 
 
 @each_row("command", SAME)
@@ -115,10 +126,16 @@ def test_a_column_of_json(run: Run, archive: Archive) -> None:
     assert "[bad-field]" in run("tsv", "w.parquet", "-f", "json.n", exit=1).stderr
 
 
-@each_row("command", [
-    "cat VIEW --where score>1", "sort VIEW -s score --reverse", "shuffle VIEW --seed 2", "cat VIEW -f jpg",
-    "sort VIEW --rekey new/{key}",
-])  # fmt: skip
+@each_row(
+    "command",
+    [
+        "cat VIEW --where score>1",
+        "sort VIEW -s score --reverse",
+        "shuffle VIEW --seed 2",
+        "cat VIEW -f jpg",
+        "sort VIEW --rekey new/{key}",
+    ],
+)
 def test_values_stay(run: Run, make: Callable[[], str], command: str) -> None:
     """A view of a view has the columns of its rows."""
     view = make()
@@ -433,12 +450,16 @@ def test_an_archive_of_the_view_as_output(run: Run, make: Callable[[], str]) -> 
 
 
 REPLACING = [
-    "cat w.parquet -o out.tar --report data/a.tar", "sort w.parquet -o out.tar --report data/a.tar",
-    "check w.parquet --report data/a.tar", "get a0.jpg w.parquet -o data/a.tar", "show w.parquet --html data/a.tar",
+    "cat w.parquet -o out.tar --report data/a.tar",
+    "sort w.parquet -o out.tar --report data/a.tar",
+    "check w.parquet --report data/a.tar",
+    "get a0.jpg w.parquet -o data/a.tar",
+    "show w.parquet --html data/a.tar",
     "stats w.parquet --html data/a.tar",
     "proc w.parquet -c false --rejects data/a.tar -o out.tar",
-    "split w.parquet -c 9 -o s-%d.tar --manifest data/a.tar", "extract w.parquet -C x/data --force",
-]  # fmt: skip
+    "split w.parquet -c 9 -o s-%d.tar --manifest data/a.tar",
+    "extract w.parquet -C x/data --force",
+]
 
 
 @each_row("command", REPLACING)

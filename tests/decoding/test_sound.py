@@ -23,9 +23,14 @@ av = pytest.importorskip("av")
 RATE = 8000
 TONE = numpy.stack([numpy.sin(numpy.arange(4 * RATE) ** each / 50) / 3 for each in (1, 1.1)], 1).astype("float32")
 KINDS = [
-    ("wav", "pcm_f32le"), ("flac", ""), ("ogg", ""), ("mp3", ""), ("mp4", "aac"), ("matroska", "pcm_s16le"),
+    ("wav", "pcm_f32le"),
+    ("flac", ""),
+    ("ogg", ""),
+    ("mp3", ""),
+    ("mp4", "aac"),
+    ("matroska", "pcm_s16le"),
     ("webm", "libopus"),
-]  # fmt: skip
+]
 
 
 @cache

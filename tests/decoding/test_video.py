@@ -90,11 +90,21 @@ def expected(number: int, **wanted: Any) -> list[int]:
 
 
 WANTED = [
-    {}, {"stride": 7}, {"start": 1.0, "stop": 2.0}, {"start": 3.93, "stride": 3, "frames": 4},
-    {"start": 2.405, "fps": 7}, {"fps": 0.9}, {"fps": 60, "start": 4.5},
-    {"fps": 10, "frames": 3, "start": 0.6, "stop": 3.5}, {"frames": 5}, {"frames": 3, "start": 3.1, "stop": 4.1},
-    {"frames": 200}, {"start": 4.9}, {"start": 9, "fps": 3}, {"start": 2.2, "stop": 99},
-]  # fmt: skip
+    {},
+    {"stride": 7},
+    {"start": 1.0, "stop": 2.0},
+    {"start": 3.93, "stride": 3, "frames": 4},
+    {"start": 2.405, "fps": 7},
+    {"fps": 0.9},
+    {"fps": 60, "start": 4.5},
+    {"fps": 10, "frames": 3, "start": 0.6, "stop": 3.5},
+    {"frames": 5},
+    {"frames": 3, "start": 3.1, "stop": 4.1},
+    {"frames": 200},
+    {"start": 4.9},
+    {"start": 9, "fps": 3},
+    {"start": 2.2, "stop": 99},
+]
 
 
 @each_row("number", range(len(CODECS)))

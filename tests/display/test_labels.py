@@ -23,16 +23,27 @@ def seen(**fields: object) -> SampleItems:
     return SampleItems(b"k", "x.tar", 0, items)
 
 
-@each_row(("sample", "labels"), [
-    (seen(cls="1\n"), [("cls", "1", "dog")]), (seen(CLS="3"), [("cls", "3", "3")]),
-    (seen(cls="-1"), [("cls", "-1", "-1")]), (seen(cls="²"), [("cls", "²", "²")]), (seen(cls=2), [("cls", "2", "犬")]),
-    (seen(label_txt="a\tb"), [("label.txt", "a b", "a b")]),
-    (seen(json={"label": "x", "category": 0, "n": 1, "class": 1.5}), [("json.label", "x", "x"),
-                                                                        ("json.category", "0", "cat")]),
-    (seen(json={"tags": ["a", "a", 1, "b\x1b", "w" * 50]}), [("json.tags", "a", "a"),
-                                                             ("json.tags", "b\\x1b", "b\\x1b")]),
-    (seen(cls="w" * 41, txt="1", json=[1]), []), (seen(cls="", json={"label": {}}), []),
-])  # fmt: skip
+@each_row(
+    ("sample", "labels"),
+    [
+        (seen(cls="1\n"), [("cls", "1", "dog")]),
+        (seen(CLS="3"), [("cls", "3", "3")]),
+        (seen(cls="-1"), [("cls", "-1", "-1")]),
+        (seen(cls="²"), [("cls", "²", "²")]),
+        (seen(cls=2), [("cls", "2", "犬")]),
+        (seen(label_txt="a\tb"), [("label.txt", "a b", "a b")]),
+        (
+            seen(json={"label": "x", "category": 0, "n": 1, "class": 1.5}),
+            [("json.label", "x", "x"), ("json.category", "0", "cat")],
+        ),
+        (
+            seen(json={"tags": ["a", "a", 1, "b\x1b", "w" * 50]}),
+            [("json.tags", "a", "a"), ("json.tags", "b\\x1b", "b\\x1b")],
+        ),
+        (seen(cls="w" * 41, txt="1", json=[1]), []),
+        (seen(cls="", json={"label": {}}), []),
+    ],
+)
 def test_labels(sample: SampleItems, labels: list[tuple[str, str, str]]) -> None:
     """Labels come from fields and members with such names; numbers are names of classes by line."""
     assert labels_of(sample, NAMES) == [Label(*each) for each in labels]
@@ -45,16 +56,23 @@ def test_a_given_field() -> None:
     assert labels_of(seen(cls="1"), NAMES, ("x", "")) == []
 
 
-@each_row(("sample", "captions"), [
-    (seen(txt=" one\ntwo\n"), [("txt", "one\ntwo")]), (seen(py="a = 1", txt="x"), [("txt", "x")]),
-    (seen(py="a = 1", n="12"), [("py", "a = 1")]),
-    (seen(en_txt="a", de_txt="b", json={"caption": "b", "title": "t", "n": "c d"}),
-     [("en.txt", "a"), ("de.txt", "b"), ("json.title", "t")]),
-    (seen(cls_txt="a b", txt="\n"), [("cls.txt", "a b")]), (seen(json={"prompt": 1, "text": " "}), []),
-    (seen(html="<!DOCTYPE html><p>a b", xml="<?xml version='1.0'?> <a/>", x="\n<p class='a b'>c d</p>"), []),
-    (seen(txt="<div>a b</div>", py="1 < 2 or 3"), [("py", "1 < 2 or 3")]),
-    (seen(txt="<3 a heart, < 5"), [("txt", "<3 a heart, < 5")]),
-])  # fmt: skip
+@each_row(
+    ("sample", "captions"),
+    [
+        (seen(txt=" one\ntwo\n"), [("txt", "one\ntwo")]),
+        (seen(py="a = 1", txt="x"), [("txt", "x")]),
+        (seen(py="a = 1", n="12"), [("py", "a = 1")]),
+        (
+            seen(en_txt="a", de_txt="b", json={"caption": "b", "title": "t", "n": "c d"}),
+            [("en.txt", "a"), ("de.txt", "b"), ("json.title", "t")],
+        ),
+        (seen(cls_txt="a b", txt="\n"), [("cls.txt", "a b")]),
+        (seen(json={"prompt": 1, "text": " "}), []),
+        (seen(html="<!DOCTYPE html><p>a b", xml="<?xml version='1.0'?> <a/>", x="\n<p class='a b'>c d</p>"), []),
+        (seen(txt="<div>a b</div>", py="1 < 2 or 3"), [("py", "1 < 2 or 3")]),
+        (seen(txt="<3 a heart, < 5"), [("txt", "<3 a heart, < 5")]),
+    ],
+)
 def test_captions(sample: SampleItems, captions: list[tuple[str, str]]) -> None:
     """Captions come from texts with such names, each once; without these, from texts of several words."""
     assert captions_of(sample) == [Caption(*each) for each in captions]

@@ -103,9 +103,14 @@ def test_texts_below() -> None:
     assert rows.without == 1
     words = "word word word word word word word word"
     assert found[1].splitlines()[2:] == [
-        "d/a" + " " * 38 + "d/b", "\u72d7" + " " * 39 + "7", words + "  x 2 x 3", words, words[:-1] + "\u2026",
-        "x 2 x 3", "",
-    ]  # fmt: skip
+        "d/a" + " " * 38 + "d/b",
+        "\u72d7" + " " * 39 + "7",
+        words + "  x 2 x 3",
+        words,
+        words[:-1] + "\u2026",
+        "x 2 x 3",
+        "",
+    ]
     assert rows.rest().splitlines()[2:] == ["d/c", "cat", "two lines", "x 2 x 3", ""]
     assert rows.rest() == ""
 
@@ -198,13 +203,23 @@ def item(image: Any, format: str, **settings: Any) -> Item:
     return Item(b"a.x", b"x", len(data), kind, {}, payload=Payload(MemorySource(data), 0, len(data), len(data)))  # type: ignore[arg-type]
 
 
-@each_row(("mode", "color", "format", "seen"), [
-    ("RGB", (200, 0, 0), "PNG", (200, 0, 0)), ("L", 77, "PNG", (77, 77, 77)), ("1", 1, "PNG", (255, 255, 255)),
-    ("RGBA", (200, 0, 0, 0), "PNG", (255, 255, 255)), ("LA", (0, 255), "PNG", (0, 0, 0)),
-    ("CMYK", (0, 0, 0, 0), "JPEG", (255, 255, 255)), ("I;16", 60_000, "TIFF", (0, 0, 0)),
-    ("F", 0.25, "TIFF", (0, 0, 0)), ("RGB", (0, 0, 200), "WEBP", (0, 0, 200)), ("RGB", (0, 0, 200), "BMP", (0, 0, 200)),
-    ("L", 9, "PPM", (9, 9, 9)), ("P", 0, "GIF", (0, 0, 0)),
-])  # fmt: skip
+@each_row(
+    ("mode", "color", "format", "seen"),
+    [
+        ("RGB", (200, 0, 0), "PNG", (200, 0, 0)),
+        ("L", 77, "PNG", (77, 77, 77)),
+        ("1", 1, "PNG", (255, 255, 255)),
+        ("RGBA", (200, 0, 0, 0), "PNG", (255, 255, 255)),
+        ("LA", (0, 255), "PNG", (0, 0, 0)),
+        ("CMYK", (0, 0, 0, 0), "JPEG", (255, 255, 255)),
+        ("I;16", 60_000, "TIFF", (0, 0, 0)),
+        ("F", 0.25, "TIFF", (0, 0, 0)),
+        ("RGB", (0, 0, 200), "WEBP", (0, 0, 200)),
+        ("RGB", (0, 0, 200), "BMP", (0, 0, 200)),
+        ("L", 9, "PPM", (9, 9, 9)),
+        ("P", 0, "GIF", (0, 0, 0)),
+    ],
+)
 def test_thumbnail(mode: str, color: Any, format: str, seen: tuple[int, int, int]) -> None:
     """A thumbnail of every mode is in RGB, and fits."""
     image = Images.new(mode, (400, 100), color)
@@ -249,12 +264,15 @@ def test_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 ENVIRONMENTS: list[tuple[dict[str, str], str]] = [
     ({"TERM": "xterm-kitty"}, "kitty"),
     ({"TERM": "xterm-256color", "KITTY_WINDOW_ID": "1"}, "kitty"),
-    ({"TERM": "xterm-ghostty"}, "kitty"), ({"TERM_PROGRAM": "iTerm.app"}, "iterm"),
-    ({"LC_TERMINAL": "iTerm2"}, "iterm"), ({"TERM_PROGRAM": "WezTerm"}, "iterm"),
+    ({"TERM": "xterm-ghostty"}, "kitty"),
+    ({"TERM_PROGRAM": "iTerm.app"}, "iterm"),
+    ({"LC_TERMINAL": "iTerm2"}, "iterm"),
+    ({"TERM_PROGRAM": "WezTerm"}, "iterm"),
     ({"TERM": "xterm-256color"}, "blocks"),
     ({"TERM_PROGRAM": "iTerm.app", "TMUX": "/tmp/x,1,0"}, "blocks"),
-    ({"KITTY_WINDOW_ID": "1", "STY": "1.x"}, "blocks"), ({}, "blocks"),
-]  # fmt: skip
+    ({"KITTY_WINDOW_ID": "1", "STY": "1.x"}, "blocks"),
+    ({}, "blocks"),
+]
 
 
 @each_row(("env", "how"), ENVIRONMENTS)
@@ -266,12 +284,17 @@ def test_how_to_draw(env: Mapping[str, str], how: str, monkeypatch: pytest.Monke
     assert screen.how_to_draw(env) == ("sixel" if how == "blocks" else how)
 
 
-@each_row(("env", "colors"), [
-    ({"TERM": "xterm-256color"}, "256"),
-    ({"TERM": "xterm", "COLORTERM": "truecolor"}, "truecolor"),
-    ({"TERM": "xterm-kitty"}, "truecolor"), ({"TERM": "dumb", "COLORTERM": "truecolor"}, "none"),
-    ({"NO_COLOR": "1", "COLORTERM": "truecolor"}, "none"), ({"NO_COLOR": ""}, "256"),
-])  # fmt: skip
+@each_row(
+    ("env", "colors"),
+    [
+        ({"TERM": "xterm-256color"}, "256"),
+        ({"TERM": "xterm", "COLORTERM": "truecolor"}, "truecolor"),
+        ({"TERM": "xterm-kitty"}, "truecolor"),
+        ({"TERM": "dumb", "COLORTERM": "truecolor"}, "none"),
+        ({"NO_COLOR": "1", "COLORTERM": "truecolor"}, "none"),
+        ({"NO_COLOR": ""}, "256"),
+    ],
+)
 def test_colors(env: Mapping[str, str], colors: str) -> None:
     """The environment determines the colours; NO_COLOR takes precedence."""
     assert screen.colors(env) == colors

@@ -148,13 +148,20 @@ def test_panel() -> None:
     assert terminal.panel(SampleItems(b"a", "x", 0, []), 40, None).count("\n") == 3
 
 
-@each_row(("text", "laid_out"), [
-    ("{}", "{}"), ("[]", "[]"), ('{"a":1}', '{\n  "a": 1\n}'), ("[1,2,3]", "[1, 2, 3]"),
-    ('{"a":{"b":[1.50,-2e+400]},"a":null}', '{\n  "a": {\n    "b": [1.50, -2e+400]\n  },\n  "a": null\n}'),
-    ('{"a": "{\\"x\\": [", "b": ', '{\n  "a": "{\\"x\\": [",\n  "b":'),
-    ('{"a": "cut', '{\n  "a": "cut'), ("}]", "}\n]"),
-    ("[" + ",".join("1" * 9 for _ in range(7)) + "]", "[\n  " + ",\n  ".join("1" * 9 for _ in range(7)) + "\n]"),
-])  # fmt: skip
+@each_row(
+    ("text", "laid_out"),
+    [
+        ("{}", "{}"),
+        ("[]", "[]"),
+        ('{"a":1}', '{\n  "a": 1\n}'),
+        ("[1,2,3]", "[1, 2, 3]"),
+        ('{"a":{"b":[1.50,-2e+400]},"a":null}', '{\n  "a": {\n    "b": [1.50, -2e+400]\n  },\n  "a": null\n}'),
+        ('{"a": "{\\"x\\": [", "b": ', '{\n  "a": "{\\"x\\": [",\n  "b":'),
+        ('{"a": "cut', '{\n  "a": "cut'),
+        ("}]", "}\n]"),
+        ("[" + ",".join("1" * 9 for _ in range(7)) + "]", "[\n  " + ",\n  ".join("1" * 9 for _ in range(7)) + "\n]"),
+    ],
+)
 def test_indented(text: str, laid_out: str) -> None:
     """Only blanks and line ends are inserted: numbers, equal names and cut JSON are unchanged."""
     assert views.indented(text) == laid_out

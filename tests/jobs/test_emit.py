@@ -170,10 +170,14 @@ def test_scripts_of_slurm_are_clean(here: Path, path: None) -> None:
 @each_row(
     "words,elements",
     [
-        (["slurm", "{1..8}"], 8), (["slurm", "{1..5000}"], 1000), (["slurm", "{1..100}", "-j", "8"], 13),
-        (["slurm", "{1..100}", "-j", "0"], 100), (["k8s:7", "{1..100}"], 7), (["slurm:2000", "{1..1999}"], 1999),
+        (["slurm", "{1..8}"], 8),
+        (["slurm", "{1..5000}"], 1000),
+        (["slurm", "{1..100}", "-j", "8"], 13),
+        (["slurm", "{1..100}", "-j", "0"], 100),
+        (["k8s:7", "{1..100}"], 7),
+        (["slurm:2000", "{1..1999}"], 1999),
     ],
-)  # fmt: skip
+)
 def test_number_of_elements(here: Path, words: list[str], elements: int) -> None:
     """There is an element for each value, or each -j values, and no more than asked for."""
     text = emitted(words[0], "each", *words[1:], "--", "true")

@@ -80,11 +80,15 @@ def test_timeouts(here: Path) -> None:
 @each_row(
     "kind,how",
     [
-        ("session", signal.SIGINT), ("daemon", signal.SIGTERM), ("session", signal.SIGKILL),
-        ("daemon", signal.SIGKILL), ("emptied", signal.SIGKILL), ("nested", signal.SIGKILL),
+        ("session", signal.SIGINT),
+        ("daemon", signal.SIGTERM),
+        ("session", signal.SIGKILL),
+        ("daemon", signal.SIGKILL),
+        ("emptied", signal.SIGKILL),
+        ("nested", signal.SIGKILL),
         ("nested", signal.SIGHUP),
     ],
-)  # fmt: skip
+)
 def test_the_end_of_a_run(here: Path, kind: str, how: signal.Signals) -> None:
     """Whatever ends the run ends what its jobs started."""
     with process("each", "v", "--", *step(kind, here)) as run:

@@ -68,11 +68,15 @@ def test_parts(texts: list[str], expected: list[tuple[str, str, str]]) -> None:
 @each_row(
     "word,expected",
     [
-        ("{}", "d/a.v1.tar.gz"), ("out/{stem}-{index:03d}.tar", "out/a.v1-007.tar"),
-        ("{dir}/{name}:{index}", "d/a.v1.tar.gz:7"), ("{{print $1}}", "{print $1}"), ("{{}}", "{}"),
-        ("in-{000..099}-{a,b}.tar", "in-{000..099}-{a,b}.tar"), ("plain", "plain"),
+        ("{}", "d/a.v1.tar.gz"),
+        ("out/{stem}-{index:03d}.tar", "out/a.v1-007.tar"),
+        ("{dir}/{name}:{index}", "d/a.v1.tar.gz:7"),
+        ("{{print $1}}", "{print $1}"),
+        ("{{}}", "{}"),
+        ("in-{000..099}-{a,b}.tar", "in-{000..099}-{a,b}.tar"),
+        ("plain", "plain"),
     ],
-)  # fmt: skip
+)
 def test_fill(word: str, expected: str) -> None:
     """Placeholders are replaced, doubled braces are braces, ranges and lists stay."""
     assert fill(word, VALUE) == expected
@@ -110,10 +114,16 @@ def test_a_part_of_the_values() -> None:
 @each_row(
     "word,expected",
     [
-        ("out-{}.tar", True), ("{index:04d}", True), ("{{a}}{}{}", True), ("{}{stem}", False), ("{stem}", False),
-        ("{name}{index}", False), ("{}-{0..3}", False), ("x", False),
+        ("out-{}.tar", True),
+        ("{index:04d}", True),
+        ("{{a}}{}{}", True),
+        ("{}{stem}", False),
+        ("{stem}", False),
+        ("{name}{index}", False),
+        ("{}-{0..3}", False),
+        ("x", False),
     ],
-)  # fmt: skip
+)
 def test_words_that_are_unique(word: str, expected: bool) -> None:
     """A word is certainly another one for each value if it has the value itself, or the number, alone."""
     assert is_unique(word) == expected

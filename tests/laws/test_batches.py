@@ -26,25 +26,45 @@ FIRST = int(os.environ.get("TARKIT_TESTS_FIRST_CHAIN", "0"))
 
 EXPRESSIONS = [
     *(
-        "endswith(__key__, '7')", "__key__ > 'k0100'", "size > 20", "size.json > 30", "cls < 5", "cls == 'x'",
+        "endswith(__key__, '7')",
+        "__key__ > 'k0100'",
+        "size > 20",
+        "size.json > 30",
+        "cls < 5",
+        "cls == 'x'",
         "cls in (1, 3)",
     ),
     *("json.width > 500", "json.width > 500 and cls < 7", "cls < 2 or json.tags[0] == 'a'", "has.json", "not has.cls"),
     *("has(json.width) and json.width < 900", "len(txt) > 3", "'a' in txt", "field('txt') != ''", "str(cls) == '3'"),
     *("offset > 99999", "header.cls > 50000 or offset.cls < 9", "shard == 'x'", "width.jpg > 3", "upper(txt) == 'A'"),
     *(
-        "json.tags", "json.none is null", "CLS < 3", "cls % 2 == 1 if has.cls else has.txt", "cls.a == 3",
+        "json.tags",
+        "json.none is null",
+        "CLS < 3",
+        "cls % 2 == 1 if has.cls else has.txt",
+        "cls.a == 3",
         "match('^k0', __key__)",
         "sha256.txt > '8'",
         "cls < 5 and startswith(sha256.json, 'a')",
     ),
-]  # fmt: skip
+]
 """Expressions over the fields that `archive` writes."""
 
 VALUES = [
-    "__key__", "shard", "size", "offset.cls", "cls", "txt", "json.tags", "json.width", "3", "''", "'x'", "null",
+    "__key__",
+    "shard",
+    "size",
+    "offset.cls",
+    "cls",
+    "txt",
+    "json.tags",
+    "json.width",
+    "3",
+    "''",
+    "'x'",
+    "null",
     "true",
-]  # fmt: skip
+]
 """Values of all kinds, which are true or false as well."""
 
 

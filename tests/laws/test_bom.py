@@ -28,19 +28,29 @@ FILES = {
     "order": "dog/2\ncat/1\n",
 }
 COMMANDS = [
-    "cat -T list -o o.tar", "stats -T list", "each -T list -- stats {}",
+    "cat -T list -o o.tar",
+    "stats -T list",
+    "each -T list -- stats {}",
     "cat a.tar --keys-from keys --require-all -o o.tar",
     "cat a.tar --keys-from keys.csv:__key__ --require-all -o o.tar",
     "cat a.tar --keys-from keys.tsv:__key__ --require-all -o o.tar",
     "cat a.tar --keys-from keys.jsonl:__key__ --require-all -o o.tar",
-    "cat a.tar --match cat -o - | check - --against keys.csv", "create recipe -o o.tar",
-    "create keys.csv --format csv -o o.tar", "create keys.tsv --format tsv -o o.tar",
-    "create keys.jsonl --format jsonl -o o.tar", "shard t --label-from-dir cls --classes classes -c 9 -o o-%d.tar",
-    "shard t --join keys.csv:__key__ -c 9 -o o-%d.tar", "shard t --map map -c 9", "shard t --map map.json -c 9",
-    "split a.tar --map map -c 9", "stats a.tar --by x --classes classes", "mix mix.json --total 2 --seed 1 -o o.tar",
-    "mix mix.yaml --total 2 --seed 1 -o o.tar", "sort a.tar --order-file order -o o.tar",
+    "cat a.tar --match cat -o - | check - --against keys.csv",
+    "create recipe -o o.tar",
+    "create keys.csv --format csv -o o.tar",
+    "create keys.tsv --format tsv -o o.tar",
+    "create keys.jsonl --format jsonl -o o.tar",
+    "shard t --label-from-dir cls --classes classes -c 9 -o o-%d.tar",
+    "shard t --join keys.csv:__key__ -c 9 -o o-%d.tar",
+    "shard t --map map -c 9",
+    "shard t --map map.json -c 9",
+    "split a.tar --map map -c 9",
+    "stats a.tar --by x --classes classes",
+    "mix mix.json --total 2 --seed 1 -o o.tar",
+    "mix mix.yaml --total 2 --seed 1 -o o.tar",
+    "sort a.tar --order-file order -o o.tar",
     "check --manifest m.tsv p-0.tar",
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,21 @@ from tests._tools import each_row
 from tests.conftest import Run, entries, keys, tar
 
 COMMANDS = [
-    "cat IN -o out.tar", "cat IN -o out.tar -m 2", "sort IN -o out.tar", "sort IN -o out.tar --memory 1M -r",
-    "shuffle IN -o out.tar --seed 3", "shuffle IN -o out-{epoch}.tar --epochs 3 --seed 3",
-    "split IN -c 3 -o out-%d.tar", "split IN -n 1 -o out-%d.tar", "proc IN -c true -o out.tar",
-    "proc IN -c false --on-error skip --retries 2 -o out.tar", "tsv IN -f txt -o out.tsv", "stats IN",
-    "extract IN -C out", "extract IN -C out --sample 1.0 --seed 1",
-]  # fmt: skip
+    "cat IN -o out.tar",
+    "cat IN -o out.tar -m 2",
+    "sort IN -o out.tar",
+    "sort IN -o out.tar --memory 1M -r",
+    "shuffle IN -o out.tar --seed 3",
+    "shuffle IN -o out-{epoch}.tar --epochs 3 --seed 3",
+    "split IN -c 3 -o out-%d.tar",
+    "split IN -n 1 -o out-%d.tar",
+    "proc IN -c true -o out.tar",
+    "proc IN -c false --on-error skip --retries 2 -o out.tar",
+    "tsv IN -f txt -o out.tsv",
+    "stats IN",
+    "extract IN -C out",
+    "extract IN -C out --sample 1.0 --seed 1",
+]
 
 
 def grow(rng: random.Random, path: Path, suffix: str, first: int) -> tuple[list[str], int]:

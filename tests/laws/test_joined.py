@@ -22,8 +22,15 @@ from tarkit.joining.table import JoinTable
 CASES = 60 * int(os.environ.get("TARKIT_TESTS_ROUNDS", "1"))
 FIELDS = ["cls", "txt", "json", "bin"]
 SETS = [
-    (), ("cls",), ("txt",), ("new.txt:txt",), ("CLS:cls", "txt"), ("json.n:n",), ("json.n:n", "cls"), ("a.bin:txt",),
-]  # fmt: skip
+    (),
+    ("cls",),
+    ("txt",),
+    ("new.txt:txt",),
+    ("CLS:cls", "txt"),
+    ("json.n:n",),
+    ("json.n:n", "cls"),
+    ("a.bin:txt",),
+]
 
 
 def content(draw: random.Random, field: str) -> bytes:

@@ -11,10 +11,18 @@ from tests._tools import each_row
 from tests.conftest import Archive, Content, Feed, Link, Run
 
 COMMANDS = (
-    "cat -f", "cat --drop", "cat --shuffle 2 --seed 1 -f", "sort", "sort -r -f", "sort --memory 1M",
-    "shuffle --seed 3", "shuffle --seed 4 -c 1", "split -c 1", "cat -f 'json:txt link txt json'",
+    "cat -f",
+    "cat --drop",
+    "cat --shuffle 2 --seed 1 -f",
+    "sort",
+    "sort -r -f",
+    "sort --memory 1M",
+    "shuffle --seed 3",
+    "shuffle --seed 4 -c 1",
+    "split -c 1",
+    "cat -f 'json:txt link txt json'",
     "cat -f 'x:json json link'",
-)  # fmt: skip
+)
 
 
 def linked(draw: random.Random) -> list[tuple[str, Content]]:

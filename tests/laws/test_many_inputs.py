@@ -21,12 +21,28 @@ pytestmark = pytest.mark.forks
 
 COUNT, LIMIT = 40, 40  # half of them are for inputs
 COMMANDS = [
-    "cat IN", "cat -s 500 --seed 1 IN", "cat -m 40 IN", "cat -m 40 -s 20 --seed 1 IN", "cat -p 40 IN", "sort IN",
-    "sort -r -s cls IN", "shuffle --seed 1 IN", "shuffle --seed 1 --buffer 500 IN", "mix ALL --until all --seed 1",
-    "mix ALL --repeat --total 200 --seed 1", "tsv IN -f cls", "check -q IN", "check -q -p 2 IN",
-    "check -q --unique IN", "check -q IN --same-as IN", "stats IN", "show IN", "get 039-1.cls ALL",
-    "proc -c 'rm sample.txt' --match 0$ IN", "proc --worker cat IN",
-]  # fmt: skip
+    "cat IN",
+    "cat -s 500 --seed 1 IN",
+    "cat -m 40 IN",
+    "cat -m 40 -s 20 --seed 1 IN",
+    "cat -p 40 IN",
+    "sort IN",
+    "sort -r -s cls IN",
+    "shuffle --seed 1 IN",
+    "shuffle --seed 1 --buffer 500 IN",
+    "mix ALL --until all --seed 1",
+    "mix ALL --repeat --total 200 --seed 1",
+    "tsv IN -f cls",
+    "check -q IN",
+    "check -q -p 2 IN",
+    "check -q --unique IN",
+    "check -q IN --same-as IN",
+    "stats IN",
+    "show IN",
+    "get 039-1.cls ALL",
+    "proc -c 'rm sample.txt' --match 0$ IN",
+    "proc --worker cat IN",
+]
 SERIES = [
     "split IN -c 7 -o out/s-%d.tar",
     "split IN -n 9 -o out/s-%d.tar",

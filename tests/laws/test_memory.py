@@ -139,8 +139,13 @@ LARGE = [  # a sample larger than memory: the command, and how much memory it ma
     *(
         (f"cat - -o - {options}", LIMIT // 4)  # copied, read ahead, or kept until its end is known
         for options in (
-            "", "--allow truncated", "--shuffle 3 --seed 1", "--sample 3 --seed 1 --tmpdir .", "-p 2",
-            "--allow joined-sample", "--compress lz4",
+            "",
+            "--allow truncated",
+            "--shuffle 3 --seed 1",
+            "--sample 3 --seed 1 --tmpdir .",
+            "-p 2",
+            "--allow joined-sample",
+            "--compress lz4",
         )
     ),
     ("split - -s 9M -o s-%d.tar -q", LIMIT // 4),  # written ahead
@@ -148,7 +153,7 @@ LARGE = [  # a sample larger than memory: the command, and how much memory it ma
     ("sort - --memory 2M --tmpdir . -r", SHUFFLED),
     ("shuffle - --memory 2M --seed 1 --tmpdir .", SHUFFLED),
     *((words, LIMIT // 4) for words in ("get b.bin -", "get b -", "get -f bin -", "extract - -C out")),
-]  # fmt: skip
+]
 
 
 @each_row(("words", "most"), LARGE)

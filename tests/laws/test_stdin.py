@@ -13,14 +13,30 @@ from tests._tools import each_row
 from tests.conftest import Run, tar, tarkit
 
 COMMANDS = [
-    "cat -", "cat -s 3 --seed 1 -", "sort -", "sort -r -s cls -", "shuffle --seed 1 -",
-    "shuffle --seed 1 --epochs 2 - -o out/{epoch}.tar", "split - -c 3 -o out/%d.tar", "split - -n 2 -o out/%d.tar",
+    "cat -",
+    "cat -s 3 --seed 1 -",
+    "sort -",
+    "sort -r -s cls -",
+    "shuffle --seed 1 -",
+    "shuffle --seed 1 --epochs 2 - -o out/{epoch}.tar",
+    "split - -c 3 -o out/%d.tar",
+    "split - -n 2 -o out/%d.tar",
     "split - -n 2 --max-shards 3 --remainder repeat -o out/%d.tar",
-    "split - --parts a=0.5,b=0.5 -o out/{part}-%d.tar", "mix - --seed 1 --until all", "proc --worker cat -",
-    "proc -c 'rm sample.txt' -", "extract - -C out/x", "extract - -C out/x --match 1", "tsv -f cls -", "show -",
-    "show --names -", "get 3.cls -", "stats -", "check -", "check - --fix out/fixed.tar",
+    "split - --parts a=0.5,b=0.5 -o out/{part}-%d.tar",
+    "mix - --seed 1 --until all",
+    "proc --worker cat -",
+    "proc -c 'rm sample.txt' -",
+    "extract - -C out/x",
+    "extract - -C out/x --match 1",
+    "tsv -f cls -",
+    "show -",
+    "show --names -",
+    "get 3.cls -",
+    "stats -",
+    "check -",
+    "check - --fix out/fixed.tar",
     "check - --target webdataset",
-]  # fmt: skip
+]
 FORMATS = ["in.tar", "in.tar.gz", "in.tar.zst", "in.zip", "in.cbors"]
 
 

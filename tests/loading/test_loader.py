@@ -259,13 +259,22 @@ def test_a_pickled_loader(shards: str) -> None:
 
 
 WAYS: list[dict[str, Any]] = [
-    {}, {"shuffle_shards": False}, {"shuffle": 50}, {"shuffle": 50, "initial": 10}, {"interleave": 5},
-    {"interleave": 3, "shuffle": 40}, {"where": "cls % 3 == 1", "shuffle": 20}, {"shuffle": "full"},
-    {"shuffle": "full", "where": "cls % 2 == 0"}, {"equal": "drop", "worker": 1, "workers": 2},
-    {"equal": "repeat", "worker": 1, "workers": 5, "shuffle": 15}, {"resample": True, "length": 250},
-    {"resample": True, "length": 250, "shuffle": 30, "interleave": 3}, {"epochs": 3, "shuffle": 30},
+    {},
+    {"shuffle_shards": False},
+    {"shuffle": 50},
+    {"shuffle": 50, "initial": 10},
+    {"interleave": 5},
+    {"interleave": 3, "shuffle": 40},
+    {"where": "cls % 3 == 1", "shuffle": 20},
+    {"shuffle": "full"},
+    {"shuffle": "full", "where": "cls % 2 == 0"},
+    {"equal": "drop", "worker": 1, "workers": 2},
+    {"equal": "repeat", "worker": 1, "workers": 5, "shuffle": 15},
+    {"resample": True, "length": 250},
+    {"resample": True, "length": 250, "shuffle": 30, "interleave": 3},
+    {"epochs": 3, "shuffle": 30},
     {"batch": 7, "shuffle": 30},
-]  # fmt: skip
+]
 
 
 def until_error(loader: tarkit.Loader, message: str) -> list[str]:
@@ -392,12 +401,20 @@ def test_a_position_in_something_else(shards: str) -> None:
 
 
 CHOICES = [
-    lambda data: data.where("cls == 1"), lambda data: data.where("cls == 2"), lambda data: data.match("1"),
-    lambda data: data.keys(["00001"]), lambda data: data.keys(["00001", "00002"]),
-    lambda data: data.require("txt", on_missing="skip"), lambda data: data.map(len), lambda data: data.map(sorted),
-    lambda data: data.proc("true"), lambda data: data.proc("false"), lambda data: data.worker("cat"),
-    lambda data: tarkit.open("s-*", shard_slice=slice(3)), lambda data: tarkit.open("s-*", shard_slice=slice(4)),
-]  # fmt: skip
+    lambda data: data.where("cls == 1"),
+    lambda data: data.where("cls == 2"),
+    lambda data: data.match("1"),
+    lambda data: data.keys(["00001"]),
+    lambda data: data.keys(["00001", "00002"]),
+    lambda data: data.require("txt", on_missing="skip"),
+    lambda data: data.map(len),
+    lambda data: data.map(sorted),
+    lambda data: data.proc("true"),
+    lambda data: data.proc("false"),
+    lambda data: data.worker("cat"),
+    lambda data: tarkit.open("s-*", shard_slice=slice(3)),
+    lambda data: tarkit.open("s-*", shard_slice=slice(4)),
+]
 
 
 def test_a_position_in_other_samples(shards: str) -> None:
@@ -548,11 +565,16 @@ def test_fields_that_cannot_be_decoded(broken: str) -> None:
 @each_row(
     "options",
     [
-        {}, {"shuffle": 50, "interleave": 3}, {"shuffle": "full"}, {"shuffle": "full", "equal": "repeat"},
-        {"equal": "drop", "interleave": 2, "shuffle": 7}, {"equal": "drop", "shuffle": "full"}, {"equal": "repeat"},
+        {},
+        {"shuffle": 50, "interleave": 3},
+        {"shuffle": "full"},
+        {"shuffle": "full", "equal": "repeat"},
+        {"equal": "drop", "interleave": 2, "shuffle": 7},
+        {"equal": "drop", "shuffle": "full"},
+        {"equal": "repeat"},
         {"resample": True, "length": 500, "shuffle": 10},
     ],
-)  # fmt: skip
+)
 @each_row("batch", [None, 7])
 def test_positions_with_samples_that_are_left_out(broken: str, options: dict[str, Any], batch: int | None) -> None:
     """The rest is the same, wherever the position is; with `equal` each worker gives as many samples as before."""

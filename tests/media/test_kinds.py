@@ -67,25 +67,51 @@ def reader(data: bytes) -> headers.Read:
 
 
 KINDS: list[tuple[bytes, bytes, str]] = [
-    (PNG, b"png", "png"), (PNG, b"jpg", "png"), (JPEG, b"x", "jpeg"), (GIF, b"x", "gif"), (BMP, b"x", "bmp"),
-    (b"BM is a fine start for a text, too", b"txt", "text"), (VP8, b"x", "webp"),
-    (b"RIFF\x40\0\0\0AVI LIST" + bytes(20), b"x", "avi"), (tiff("<", 1, 1), b"x", "tiff"),
-    (b"P6\n# a comment\n3 4\n255\n" + bytes(36), b"x", "netpbm"), (b"P6 is no picture", b"txt", "text"),
-    (b"RIFF\x40\0\0\0WAVEfmt ", b"x", "wav"), (b"fLaC\0\0\0\x22" + bytes(34), b"x", "flac"),
-    (b"ID3\x03" + bytes(30), b"x", "mp3"), (b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom" + bytes(20), b"x", "mp4"),
-    (b"\0\0\0\x1cftypavif" + bytes(20), b"x", "avif"), (heif("avis"), b"x", "avif"), (heif("heic"), b"x", "heic"),
-    (heif("heix"), b"x", "heic"), (JP2, b"x", "jpx"),
+    (PNG, b"png", "png"),
+    (PNG, b"jpg", "png"),
+    (JPEG, b"x", "jpeg"),
+    (GIF, b"x", "gif"),
+    (BMP, b"x", "bmp"),
+    (b"BM is a fine start for a text, too", b"txt", "text"),
+    (VP8, b"x", "webp"),
+    (b"RIFF\x40\0\0\0AVI LIST" + bytes(20), b"x", "avi"),
+    (tiff("<", 1, 1), b"x", "tiff"),
+    (b"P6\n# a comment\n3 4\n255\n" + bytes(36), b"x", "netpbm"),
+    (b"P6 is no picture", b"txt", "text"),
+    (b"RIFF\x40\0\0\0WAVEfmt ", b"x", "wav"),
+    (b"fLaC\0\0\0\x22" + bytes(34), b"x", "flac"),
+    (b"ID3\x03" + bytes(30), b"x", "mp3"),
+    (b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom" + bytes(20), b"x", "mp4"),
+    (b"\0\0\0\x1cftypavif" + bytes(20), b"x", "avif"),
+    (heif("avis"), b"x", "avif"),
+    (heif("heic"), b"x", "heic"),
+    (heif("heix"), b"x", "heic"),
+    (JP2, b"x", "jpx"),
     (b"\x1a\x45\xdf\xa3" + bytes(10) + b"webm" + bytes(9), b"x", "webm"),
-    (b"\x89HDF\r\n\x1a\n" + bytes(9), b"x", "hdf5"), (b"PAR1" + bytes(9), b"x", "parquet"),
-    (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", b"x", "pdf"), (b"\x1f\x8b\x08" + bytes(20), b"json.gz", "gz"),
-    (b"PK\x03\x04" + bytes(20), b"x", "zip"), (b"\x80\x04\x95\x05\0\0\0\0\0\0\0]\x94.", b"x", "pickle"),
-    (b"\x80\x02}q\0.", b"x", "pickle"), (b"(lp0\n.", b"pyd", "pickle"), (b"(lp0\n.", b"txt", "text"),
-    (b"", b"png", "empty"), (b"7", b"cls", "text"), (b"7", b"json", "json"), (b' {"a": 1}\n', b"x", "json"),
-    (b'{"a": 1,}', b"json", "text"), (b'{"a": 1}\n{"a": 2}\n', b"jsonl", "text"), (b"[" * 100_000, b"x", "text"),
-    ("\u00e9\u4e00\U0001f600".encode(), b"x", "text"), (b"caf\xe9 au lait, s'il vous pla\xeet", b"x", "latin text"),
-    (b"\xe9" * 20, b"x", "data"), (b"a\0b", b"txt", "data"), (b"\x1b[31mred\x1b[0m", b"txt", "text"),
-    (bytes(100), b"x", "data"), (b"\xff\x0a" + bytes(30), b"x", "data"),
-]  # fmt: skip
+    (b"\x89HDF\r\n\x1a\n" + bytes(9), b"x", "hdf5"),
+    (b"PAR1" + bytes(9), b"x", "parquet"),
+    (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", b"x", "pdf"),
+    (b"\x1f\x8b\x08" + bytes(20), b"json.gz", "gz"),
+    (b"PK\x03\x04" + bytes(20), b"x", "zip"),
+    (b"\x80\x04\x95\x05\0\0\0\0\0\0\0]\x94.", b"x", "pickle"),
+    (b"\x80\x02}q\0.", b"x", "pickle"),
+    (b"(lp0\n.", b"pyd", "pickle"),
+    (b"(lp0\n.", b"txt", "text"),
+    (b"", b"png", "empty"),
+    (b"7", b"cls", "text"),
+    (b"7", b"json", "json"),
+    (b' {"a": 1}\n', b"x", "json"),
+    (b'{"a": 1,}', b"json", "text"),
+    (b'{"a": 1}\n{"a": 2}\n', b"jsonl", "text"),
+    (b"[" * 100_000, b"x", "text"),
+    ("\u00e9\u4e00\U0001f600".encode(), b"x", "text"),
+    (b"caf\xe9 au lait, s'il vous pla\xeet", b"x", "latin text"),
+    (b"\xe9" * 20, b"x", "data"),
+    (b"a\0b", b"txt", "data"),
+    (b"\x1b[31mred\x1b[0m", b"txt", "text"),
+    (bytes(100), b"x", "data"),
+    (b"\xff\x0a" + bytes(30), b"x", "data"),
+]
 
 
 @each_row(("head", "field", "kind"), KINDS)
@@ -110,24 +136,40 @@ def test_cut_text() -> None:
 @each_row(
     ("field", "kind", "said"),
     [
-        (b"jpg", "jpeg", None), (b"JPEG", "png", "jpeg"), (b"left.png", "webp", "png"), (b"json", "text", "json"),
-        (b"cls", "json", None), (b"jpg", "empty", None), (b"ppm", "netpbm", None),
+        (b"jpg", "jpeg", None),
+        (b"JPEG", "png", "jpeg"),
+        (b"left.png", "webp", "png"),
+        (b"json", "text", "json"),
+        (b"cls", "json", None),
+        (b"jpg", "empty", None),
+        (b"ppm", "netpbm", None),
     ],
-)  # fmt: skip
+)
 def test_names_of_another_kind(field: bytes, kind: str, said: str | None) -> None:
     """A name with the extension of another kind is reported."""
     assert kinds.named_for(field, kind) == said
 
 
 SIZES = [
-    ("png", PNG, (640, 480)), ("jpeg", JPEG, (640, 480)), ("jpeg", EXIF, (640, 480)),
-    ("jpeg", b"\xff\xd8\xff\xff\xd0" + SOF, (640, 480)), ("gif", GIF, (30, 20)), ("bmp", BMP, (7, 9)),
-    ("bmp", BMP_OS2, (7, 9)), ("webp", VP8, (640, 480)), ("webp", VP8L, (640, 480)), ("webp", VP8X, (640, 480)),
-    ("tiff", tiff("<", 640, 480), (640, 480)), ("tiff", tiff(">", 640, 480), (640, 480)), ("avif", AVIF, (640, 480)),
+    ("png", PNG, (640, 480)),
+    ("jpeg", JPEG, (640, 480)),
+    ("jpeg", EXIF, (640, 480)),
+    ("jpeg", b"\xff\xd8\xff\xff\xd0" + SOF, (640, 480)),
+    ("gif", GIF, (30, 20)),
+    ("bmp", BMP, (7, 9)),
+    ("bmp", BMP_OS2, (7, 9)),
+    ("webp", VP8, (640, 480)),
+    ("webp", VP8L, (640, 480)),
+    ("webp", VP8X, (640, 480)),
+    ("tiff", tiff("<", 640, 480), (640, 480)),
+    ("tiff", tiff(">", 640, 480), (640, 480)),
+    ("avif", AVIF, (640, 480)),
     ("avif", heif("avis", box("irot", b"\1")), (640, 480)),
-    ("heic", heif("heic", box("imir", b"\1"), box("irot", b"\3")), (640, 480)), ("jpx", JP2, (640, 480)),
-    ("netpbm", b"P5 3 4 255 ", (3, 4)), ("netpbm", b"P6\n# by hand\n 3\n#\n4\n255\n", (3, 4)),
-]  # fmt: skip
+    ("heic", heif("heic", box("imir", b"\1"), box("irot", b"\3")), (640, 480)),
+    ("jpx", JP2, (640, 480)),
+    ("netpbm", b"P5 3 4 255 ", (3, 4)),
+    ("netpbm", b"P6\n# by hand\n 3\n#\n4\n255\n", (3, 4)),
+]
 
 
 @each_row(("kind", "data", "size"), SIZES)
@@ -159,15 +201,29 @@ def test_no_picture_size(kind: str, data: bytes) -> None:
 
 
 OF_PILLOW: list[tuple[str, str, dict[str, Any]]] = [
-    ("JPEG", "RGB", {"progressive": True, "exif": b"Exif\0\0" + bytes(50_000)}), ("JPEG", "L", {}),
-    ("JPEG", "CMYK", {}), ("MPO", "RGB", {"save_all": True}), ("PNG", "RGBA", {}), ("PNG", "1", {"interlace": 1}),
-    ("PNG", "I;16", {}), ("GIF", "P", {"save_all": True}), ("BMP", "RGB", {}), ("TIFF", "RGB", {}),
+    ("JPEG", "RGB", {"progressive": True, "exif": b"Exif\0\0" + bytes(50_000)}),
+    ("JPEG", "L", {}),
+    ("JPEG", "CMYK", {}),
+    ("MPO", "RGB", {"save_all": True}),
+    ("PNG", "RGBA", {}),
+    ("PNG", "1", {"interlace": 1}),
+    ("PNG", "I;16", {}),
+    ("GIF", "P", {"save_all": True}),
+    ("BMP", "RGB", {}),
+    ("TIFF", "RGB", {}),
     ("TIFF", "I;16B", {}),  # from the highest byte on
-    ("TIFF", "I;16", {"compression": "tiff_deflate"}), ("WEBP", "RGB", {}), ("WEBP", "RGBA", {"save_all": True}),
-    ("WEBP", "RGB", {"lossless": True}), ("WEBP", "RGB", {"exif": b"Exif\0\0" + bytes(10)}), ("PPM", "RGB", {}),
-    ("PPM", "L", {}), ("AVIF", "RGB", {}), ("AVIF", "RGBA", {"save_all": True}), ("JPEG2000", "RGB", {}),
+    ("TIFF", "I;16", {"compression": "tiff_deflate"}),
+    ("WEBP", "RGB", {}),
+    ("WEBP", "RGBA", {"save_all": True}),
+    ("WEBP", "RGB", {"lossless": True}),
+    ("WEBP", "RGB", {"exif": b"Exif\0\0" + bytes(10)}),
+    ("PPM", "RGB", {}),
+    ("PPM", "L", {}),
+    ("AVIF", "RGB", {}),
+    ("AVIF", "RGBA", {"save_all": True}),
+    ("JPEG2000", "RGB", {}),
     ("JPEG2000", "LA", {}),
-]  # fmt: skip
+]
 ORIENTED = ("JPEG", "PNG", "TIFF", "WEBP", "AVIF")
 KIND = {"ppm": "netpbm", "mpo": "jpeg", "jpeg2000": "jpx"}
 

@@ -26,9 +26,14 @@ cbor2 = pytest.importorskip("cbor2")
 soundfile = pytest.importorskip("soundfile")
 
 VALUES = [
-    {"a": [1, -2, 1.5, None, True], "b": b"\xff", "é": {"deep": [[]]}}, {1: "one", b"x": 2}, [], "text", 2**63,
-    float("inf"), None,
-]  # fmt: skip
+    {"a": [1, -2, 1.5, None, True], "b": b"\xff", "é": {"deep": [[]]}},
+    {1: "one", b"x": 2},
+    [],
+    "text",
+    2**63,
+    float("inf"),
+    None,
+]
 
 
 @each_row("field", ["mp", "a.msgpack", "MSG", "cbor", "x.mp.gz", "cbor.gz"])
@@ -58,10 +63,18 @@ def test_messages_of_other_programs() -> None:
 
 
 PLAIN: list[Any] = [
-    {1, 2}, re.compile("a"), Decimal("1.10"), Fraction(1, 3), datetime.date(2020, 1, 2),
-    datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC), {(1, 2): 3}, {frozenset([1]): 2}, cbor2.undefined,
-    cbor2.CBORSimpleValue(99), cbor2.CBORTag(6000, "x"),
-]  # fmt: skip
+    {1, 2},
+    re.compile("a"),
+    Decimal("1.10"),
+    Fraction(1, 3),
+    datetime.date(2020, 1, 2),
+    datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC),
+    {(1, 2): 3},
+    {frozenset([1]): 2},
+    cbor2.undefined,
+    cbor2.CBORSimpleValue(99),
+    cbor2.CBORTag(6000, "x"),
+]
 
 
 @each_row("value", PLAIN)
@@ -73,10 +86,15 @@ def test_values_of_cbor(value: object) -> None:
 
 
 OTHER: list[Any] = [
-    frozenset([1]), re.compile("a", re.IGNORECASE), Decimal("NaN"), Decimal("-0"),
-    datetime.datetime(2020, 1, 2, tzinfo=ZoneInfo("Europe/Paris")), range(3), cbor2.CBORTag(6000, [frozenset([1])]),
+    frozenset([1]),
+    re.compile("a", re.IGNORECASE),
+    Decimal("NaN"),
+    Decimal("-0"),
+    datetime.datetime(2020, 1, 2, tzinfo=ZoneInfo("Europe/Paris")),
+    range(3),
+    cbor2.CBORTag(6000, [frozenset([1])]),
     {Decimal("NaN"): 1},
-]  # fmt: skip
+]
 
 
 @each_row("value", OTHER)

@@ -27,9 +27,26 @@ Image = pytest.importorskip("PIL.Image")
 FIELDS = ("jpg", "png", "webp", "gif", "bmp", "tif", "pnm", "pbm", "pgm", "ppm")
 FORMATS = {"jpg": "JPEG", "tif": "TIFF", "pnm": "PPM", "png": "PNG", "webp": "WEBP", "gif": "GIF", "bmp": "BMP"}
 ALL_MODES = [
-    "1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "LAB", "HSV", "I", "I;16",
-    "I;16L", "I;16B", "F",
-]  # fmt: skip
+    "1",
+    "L",
+    "LA",
+    "La",
+    "P",
+    "PA",
+    "RGB",
+    "RGBA",
+    "RGBX",
+    "RGBa",
+    "CMYK",
+    "YCbCr",
+    "LAB",
+    "HSV",
+    "I",
+    "I;16",
+    "I;16L",
+    "I;16B",
+    "F",
+]
 MOST_LOSS = {"jpg": 12, "webp": 12}
 
 
@@ -250,11 +267,15 @@ def test_channels_of_16_bits(field: str) -> None:
 @each_row(
     ("data", "expected"),
     [
-        (deep_png(0, 1), [[1]]), (b"P5 1 1 65535\n\x01\x02", [[258]]), (b"P6 1 1 255\n\x01\x02\x03", [[[1, 2, 3]]]),
-        (b"P3 1 1 255 1 2 3\n", [[[1, 2, 3]]]), (b"P2 2 1 65535 1 300\n", [[1, 300]]), (b"P4 1 1\n\x80", [[False]]),
+        (deep_png(0, 1), [[1]]),
+        (b"P5 1 1 65535\n\x01\x02", [[258]]),
+        (b"P6 1 1 255\n\x01\x02\x03", [[[1, 2, 3]]]),
+        (b"P3 1 1 255 1 2 3\n", [[[1, 2, 3]]]),
+        (b"P2 2 1 65535 1 300\n", [[1, 300]]),
+        (b"P4 1 1\n\x80", [[False]]),
         (b"P1 2 1 1 0\n", [[False, True]]),
     ],
-)  # fmt: skip
+)
 def test_pictures_that_pillow_holds(data: bytes, expected: object) -> None:
     """One channel of 16 bits, and several of 8, are kept."""
     assert numpy.asarray(PictureDecoder("image")(data)).tolist() == expected

@@ -34,9 +34,14 @@ FORMS = ["cbors", "msgpack"]
 SUFFIX = {"cbors": ".cbors", "msgpack": ".mp"}
 PACK: dict[str, Any] = {"cbors": cbor2.dumps, "msgpack": msgpack.packb}
 SAMPLES = [
-    ("a/1.cls", b"3"), ("a/1.jpg", bytes(range(256)) * 9), ("a/2.cls", b""), ("a/2.seg.png", b"\0" * 70000),
-    ("b c/\u00e9.txt", b"t"), ("\udcff.x", b"1"), ("z.\udcfe", b"2"),
-]  # fmt: skip
+    ("a/1.cls", b"3"),
+    ("a/1.jpg", bytes(range(256)) * 9),
+    ("a/2.cls", b""),
+    ("a/2.seg.png", b"\0" * 70000),
+    ("b c/\u00e9.txt", b"t"),
+    ("\udcff.x", b"1"),
+    ("z.\udcfe", b"2"),
+]
 MAPS: list[dict[Any, Any]] = [
     {"__key__": b"a/1", "cls": b"3", "jpg": bytes(range(256)) * 9},
     {"__key__": b"a/2", "cls": b"", "seg.png": b"\0" * 70000},
@@ -207,11 +212,19 @@ def test_aliases(run: Run, archive: Archive) -> None:
 
 
 VALUES = [
-    ("cls", 3, b"3"), ("txt", "\u00e9", "\u00e9".encode()), ("txt", 2.5, b"2.5"),
-    ("json", {"a": [1, None]}, b'{"a": [1, null]}'), ("json", [1, 2], b"[1, 2]"), ("json", '{"a":1}', b'{"a":1}'),
-    ("x", "text", b"text"), ("x", 7, b"7"), ("json.gz", "[1]", compress(b"[1]")), ("json.gz", [1], compress(b"[1]")),
-    ("x.gz", "text", compress(b"text")), ("x.gz", b"text", b"text"),
-]  # fmt: skip
+    ("cls", 3, b"3"),
+    ("txt", "\u00e9", "\u00e9".encode()),
+    ("txt", 2.5, b"2.5"),
+    ("json", {"a": [1, None]}, b'{"a": [1, null]}'),
+    ("json", [1, 2], b"[1, 2]"),
+    ("json", '{"a":1}', b'{"a":1}'),
+    ("x", "text", b"text"),
+    ("x", 7, b"7"),
+    ("json.gz", "[1]", compress(b"[1]")),
+    ("json.gz", [1], compress(b"[1]")),
+    ("x.gz", "text", compress(b"text")),
+    ("x.gz", b"text", b"text"),
+]
 
 
 @each_row("form,field,value,content", [(form, *row) for form in FORMS for row in VALUES])
@@ -275,16 +288,26 @@ def test_cut(form: str, here: Any) -> None:
 
 BOMBS = {
     "cbors": [
-        b"\x5b\0\0\0\x0f" + b"\xff" * 4, b"\x9b\0\0\0\x0f" + b"\xff" * 4, b"\xbb\0\0\0\x0f" + b"\xff" * 4,
-        b"\xa1\x67__key__\x7b" + b"\xff" * 8, b"\x81" * 100_000, b"\x9f" * 100_000,
-        b"\xc4\x82\x1b" + b"\x7f" * 8 + b"\x01", b"\xc5\x82\x1b" + b"\x7f" * 8 + b"\x01",
+        b"\x5b\0\0\0\x0f" + b"\xff" * 4,
+        b"\x9b\0\0\0\x0f" + b"\xff" * 4,
+        b"\xbb\0\0\0\x0f" + b"\xff" * 4,
+        b"\xa1\x67__key__\x7b" + b"\xff" * 8,
+        b"\x81" * 100_000,
+        b"\x9f" * 100_000,
+        b"\xc4\x82\x1b" + b"\x7f" * 8 + b"\x01",
+        b"\xc5\x82\x1b" + b"\x7f" * 8 + b"\x01",
     ],
     "msgpack": [
-        b"\xc6\xff\xff\xff\xff", b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff",
-        b"\x81\xa7__key__\xdb\xff\xff\xff\xff", b"\x91" * 100_000, b"\xdd\x00\x0f\xff\xff" * 1000, b"\xc1",
+        b"\xc6\xff\xff\xff\xff",
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\x81\xa7__key__\xdb\xff\xff\xff\xff",
+        b"\x91" * 100_000,
+        b"\xdd\x00\x0f\xff\xff" * 1000,
+        b"\xc1",
         b"\xd8" + b"\0" * 20,
     ],
-}  # fmt: skip
+}
 
 
 @each_row("form,data", [(form, bomb) for form in FORMS for bomb in BOMBS[form]])

@@ -62,11 +62,20 @@ def test_both_ways(run: Run, archive: Archive) -> None:
 @each_row(
     "column,field,content",
     [
-        ("id", "txt", b"3"), ("image", "png", None), ("label", "cls", b"-3"), ("v", "x", b"[0,1,2,3]"),
-        ("v", "npy", None), ("m", "x", b"[[1.0,1.0]]"), ("u", "x", b"18446744073709551612"), ("half", "x", b"0.5"),
-        ("meta", "json", b'{"a": 3}'), ("text", "txt", b"t3"), ("raw", "png", None), ("n", "cls", b"3"),
+        ("id", "txt", b"3"),
+        ("image", "png", None),
+        ("label", "cls", b"-3"),
+        ("v", "x", b"[0,1,2,3]"),
+        ("v", "npy", None),
+        ("m", "x", b"[[1.0,1.0]]"),
+        ("u", "x", b"18446744073709551612"),
+        ("half", "x", b"0.5"),
+        ("meta", "json", b'{"a": 3}'),
+        ("text", "txt", b"t3"),
+        ("raw", "png", None),
+        ("n", "cls", b"3"),
     ],
-)  # fmt: skip
+)
 def test_values(column: str, field: str, content: bytes | None, here: Path) -> None:
     """Columns of each encoding are fields."""
     pytest.importorskip("numpy")

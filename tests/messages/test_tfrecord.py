@@ -24,8 +24,17 @@ numpy: Any = pytest.importorskip("numpy")
 PNG, JPEG = b"\x89PNG\r\n\x1a\n1", b"\xff\xd8\xff\xe0"
 FIELDS = ["jpg", "cls", "json", "seg.png", "txt", "é", "x.gz", "index"]
 CONTENTS = [
-    b"", b"3", b"-7", b"03", b"-0", b"3\n", b"9223372036854775808", b"-9223372036854775807", PNG, b"\0" * 70_000,
-]  # fmt: skip
+    b"",
+    b"3",
+    b"-7",
+    b"03",
+    b"-0",
+    b"3\n",
+    b"9223372036854775808",
+    b"-9223372036854775807",
+    PNG,
+    b"\0" * 70_000,
+]
 
 
 def write(path: str, *rows: dict[str, tuple[Any, str]]) -> str:

@@ -26,19 +26,35 @@ from tests.conftest import Archive
 # ---- arguments
 
 
-@each_row(("word", "expected"), [
-    ("A.tar", ("A.tar", 1.0)), ("A.tar@1.45", ("A.tar", 1.45)), ("A.tar@2", ("A.tar", 2.0)),
-    ("A.tar@.5", ("A.tar", 0.5)), ("A.tar@5.", ("A.tar", 5.0)), ("A.tar@1e-3", ("A.tar", 0.001)),
-    ("A.tar@+2E2", ("A.tar", 200.0)), ("A-{000..099}.tar@1.45", ("A-{000..099}.tar", 1.45)),
-    ("a@b/c.tar", ("a@b/c.tar", 1.0)), ("a@1/c.tar", ("a@1/c.tar", 1.0)), ("a@1@2", ("a@1", 2.0)),
-    ("a@1@", ("a@1@", 1.0)), ("-@3", ("-", 3.0)), ("pipe:cat a.tar@2", ("pipe:cat a.tar", 2.0)),
-    ("s3://user@host/x.tar", ("s3://user@host/x.tar", 1.0)), ("A.tar@inf", ("A.tar@inf", 1.0)),
-    ("A.tar@1_0", ("A.tar@1_0", 1.0)), ("A.tar@٣", ("A.tar@٣", 1.0)), ("there@7", ("there@7", 1.0)),
-    ("there@7@2", ("there@7", 2.0)), ("A.tar@0", "'A.tar@0': a weight is more than 0"),
-    ("A.tar@-1", "'A.tar@-1': a weight is more than 0"),
-    ("A.tar@1e999", "'A.tar@1e999': a weight is more than 0"),
-    ("@2", "'@2': a weight without a source"),
-])  # fmt: skip
+@each_row(
+    ("word", "expected"),
+    [
+        ("A.tar", ("A.tar", 1.0)),
+        ("A.tar@1.45", ("A.tar", 1.45)),
+        ("A.tar@2", ("A.tar", 2.0)),
+        ("A.tar@.5", ("A.tar", 0.5)),
+        ("A.tar@5.", ("A.tar", 5.0)),
+        ("A.tar@1e-3", ("A.tar", 0.001)),
+        ("A.tar@+2E2", ("A.tar", 200.0)),
+        ("A-{000..099}.tar@1.45", ("A-{000..099}.tar", 1.45)),
+        ("a@b/c.tar", ("a@b/c.tar", 1.0)),
+        ("a@1/c.tar", ("a@1/c.tar", 1.0)),
+        ("a@1@2", ("a@1", 2.0)),
+        ("a@1@", ("a@1@", 1.0)),
+        ("-@3", ("-", 3.0)),
+        ("pipe:cat a.tar@2", ("pipe:cat a.tar", 2.0)),
+        ("s3://user@host/x.tar", ("s3://user@host/x.tar", 1.0)),
+        ("A.tar@inf", ("A.tar@inf", 1.0)),
+        ("A.tar@1_0", ("A.tar@1_0", 1.0)),
+        ("A.tar@٣", ("A.tar@٣", 1.0)),
+        ("there@7", ("there@7", 1.0)),
+        ("there@7@2", ("there@7", 2.0)),
+        ("A.tar@0", "'A.tar@0': a weight is more than 0"),
+        ("A.tar@-1", "'A.tar@-1': a weight is more than 0"),
+        ("A.tar@1e999", "'A.tar@1e999': a weight is more than 0"),
+        ("@2", "'@2': a weight without a source"),
+    ],
+)
 def test_parse_source(word: str, expected: tuple[str, float] | str, here: Path) -> None:
     """A number after the last @ is the weight; an existing file takes precedence."""
     Path("there@7").touch()

@@ -59,13 +59,17 @@ def test_other_inputs_stay(shards: None) -> None:
     assert sorted(each.text for each in found[1:-1]) == [f"a-{n}.tar" for n in range(4)]
 
 
-@each_row(("text", "error"), [
-    ("datasets: [{shards: b.tar, weight: 2}]", "`weight`"),
-    ("datasets: [{shards: b.tar, rename: {a: b}}]", "`rename`"),
-    ("sources: [{shards: b.tar}]", "`weight`"), ("datasets: [{shards: c.tar}]", "No such file"),
-    ("datasets: [{shards: b.tar, choose: 2}]", "choose 2 of 1"),
-    ("a: b", "neither"),
-])  # fmt: skip
+@each_row(
+    ("text", "error"),
+    [
+        ("datasets: [{shards: b.tar, weight: 2}]", "`weight`"),
+        ("datasets: [{shards: b.tar, rename: {a: b}}]", "`rename`"),
+        ("sources: [{shards: b.tar}]", "`weight`"),
+        ("datasets: [{shards: c.tar}]", "No such file"),
+        ("datasets: [{shards: b.tar, choose: 2}]", "choose 2 of 1"),
+        ("a: b", "neither"),
+    ],
+)
 def test_specifications_that_are_no_list_of_shards(text: str, error: str, shards: None) -> None:
     with pytest.raises((Usage, TarkitError), match=error):
         replaced(text, 1)

@@ -48,12 +48,22 @@ def test_files(command: str, words: str, files: list[tuple[int, int, str]]) -> N
     [
         *("wc < a/b", "wc < /etc/passwd", "wc 2> x", "wc 2>x", "wc <> x", "wc << x", "wc <<< x", "wc >| x", "wc > $x"),
         *(
-            "wc >& x", "wc &> x", "wc >&2", "wc < ", "wc >", "wc > *", "< a", "> a", "wc > a&", "wc > a;", "wc>a",
+            "wc >& x",
+            "wc &> x",
+            "wc >&2",
+            "wc < ",
+            "wc >",
+            "wc > *",
+            "< a",
+            "> a",
+            "wc > a&",
+            "wc > a;",
+            "wc>a",
             "wc <(a)",
         ),
         *("wc a< b", "wc > ~", "wc < a\n", "wc >a>b", "wc > > a", "wc < 'a'", "echo > a", "wc > /dev/stderr"),
     ],
-)  # fmt: skip
+)
 def test_files_that_bash_opens(command: str) -> None:
     """All other forms of redirection, and what looks like one, go to bash."""
     found = direct(command, HERE)

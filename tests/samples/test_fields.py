@@ -13,11 +13,23 @@ from tests._tools import each_row
 @each_row(
     ("name", "expected"),
     [
-        ("train-000001.tar", "train-000001"), ("d/e/x.tar", "x"), ("x.tar.gz", "x"), ("x.tgz", "x"),
-        ("x.tar.zst", "x"), ("x.tzst", "x"), ("x.tar.lz4", "x"), ("x.txz", "x"), ("x.tbz2", "x"), ("x.bz2", "x"),
-        ("x.y.tar", "x.y"), ("x", "x"), (".tar", ".tar"), ("stdin", "stdin"), ("pipe:cat /data/x.tar", "x"),
+        ("train-000001.tar", "train-000001"),
+        ("d/e/x.tar", "x"),
+        ("x.tar.gz", "x"),
+        ("x.tgz", "x"),
+        ("x.tar.zst", "x"),
+        ("x.tzst", "x"),
+        ("x.tar.lz4", "x"),
+        ("x.txz", "x"),
+        ("x.tbz2", "x"),
+        ("x.bz2", "x"),
+        ("x.y.tar", "x.y"),
+        ("x", "x"),
+        (".tar", ".tar"),
+        ("stdin", "stdin"),
+        ("pipe:cat /data/x.tar", "x"),
     ],
-)  # fmt: skip
+)
 def test_stem(name: str, expected: str) -> None:
     """The stem is the name of a shard without directories and suffixes; it is never empty."""
     assert stem(name) == expected

@@ -170,7 +170,8 @@ ERRORS = [
     ('{"a-%d": [1]}', "map: 'a-%d': patterns are a list of strings"),
     ('{"a-%d": {}}', "map: 'a-%d': patterns are a list of strings"),
     ('{"a-%d": ["x"]', "map: invalid JSON: Expecting ',' delimiter: line 1 column 15"),
-    ('{"a-%d": []}', "map: no pattern in this map"), ("{}", "map: no pattern in this map"),
+    ('{"a-%d": []}', "map: no pattern in this map"),
+    ("{}", "map: no pattern in this map"),
     ('{"a-%d-%d": ["x"]}', "map: 'a-%d-%d': 'a-%d-%d.tar': more than one number"),
     (
         '{"../a-%d": ["x"]}',
@@ -192,9 +193,11 @@ ERRORS = [
     ("a b\n\na c\n", "map:3: 'a' occurs twice, first at map:1"),
     ("a x\n( b\n", "map:2: invalid regular expression '(': missing ), unterminated subpattern"),
     ("a x\nb y-%x\n", "map:2: 'y-%x.tar': numbers are %d or %06d"),
-    ("a\0b\n", "map: invalid map: it has NUL bytes"), ("", "map: no pattern in this map"),
-    ("\n# nothing\n", "map: no pattern in this map"), (None, "map: No such file or directory"),
-]  # fmt: skip
+    ("a\0b\n", "map: invalid map: it has NUL bytes"),
+    ("", "map: no pattern in this map"),
+    ("\n# nothing\n", "map: no pattern in this map"),
+    (None, "map: No such file or directory"),
+]
 
 
 @each_row(("given", "message"), ERRORS)
@@ -236,10 +239,15 @@ def test_names_of_several_templates() -> None:
 
 REGEXES = [
     # expression, names that match, names that do not
-    (r"a$", ["a", "ba"], ["ab"]), (r"^\d$", ["1"], ["٣"]), (r"^\w$", ["a"], ["é"]), (r"^.$", ["é", "日"], ["ab"]),
-    (r"^[éx]$", ["é", "x"], ["\udcc3"]), (r"^[[a]$", ["[", "a"], ["]"]), (r"(?i)^jpg$", ["JPG"], ["jp"]),
+    (r"a$", ["a", "ba"], ["ab"]),
+    (r"^\d$", ["1"], ["٣"]),
+    (r"^\w$", ["a"], ["é"]),
+    (r"^.$", ["é", "日"], ["ab"]),
+    (r"^[éx]$", ["é", "x"], ["\udcc3"]),
+    (r"^[[a]$", ["[", "a"], ["]"]),
+    (r"(?i)^jpg$", ["JPG"], ["jp"]),
     (r"^[a&&b]$", ["&"], ["c"]),
-]  # fmt: skip
+]
 
 
 @each_row(("regex", "found", "missed"), REGEXES)
@@ -258,13 +266,22 @@ def test_unsupported_regexes(regex: str) -> None:
 
 GLOBS = [
     ("*.jpg", ["a.jpg", ".jpg"], ["x/a.jpg", "a.jpg\n", "ajpg"]),
-    ("x/*", ["x/a", "x/"], ["x/y/a", "x"]), ("x/**", ["x/a", "x/y/a"], ["y/x/a"]),
-    ("**/a", ["a", "x/a", "x/y/a"], ["ba", "x/ba"]), ("x/**/a", ["x/a", "x/y/a", "x/y/z/a"], ["x/ya", "xa"]),
-    ("x**a", ["xa", "x/y/a"], ["x"]), ("?", ["a", "é"], ["/", "ab"]), ("[a-c]", ["a", "b"], ["d", "-"]),
-    ("[!a]", ["b", "!"], ["a", "/"]), ("[^a]", ["^", "a"], ["b"]), ("[]]", ["]"], ["["]), ("[!]]", ["a"], ["]"]),
-    ("[[a]", ["[", "a"], ["]"]), ("[a", ["[a"], ["a"]), ("a.b+(c)$", ["a.b+(c)$"], ["axbb(c)"]),
+    ("x/*", ["x/a", "x/"], ["x/y/a", "x"]),
+    ("x/**", ["x/a", "x/y/a"], ["y/x/a"]),
+    ("**/a", ["a", "x/a", "x/y/a"], ["ba", "x/ba"]),
+    ("x/**/a", ["x/a", "x/y/a", "x/y/z/a"], ["x/ya", "xa"]),
+    ("x**a", ["xa", "x/y/a"], ["x"]),
+    ("?", ["a", "é"], ["/", "ab"]),
+    ("[a-c]", ["a", "b"], ["d", "-"]),
+    ("[!a]", ["b", "!"], ["a", "/"]),
+    ("[^a]", ["^", "a"], ["b"]),
+    ("[]]", ["]"], ["["]),
+    ("[!]]", ["a"], ["]"]),
+    ("[[a]", ["[", "a"], ["]"]),
+    ("[a", ["[a"], ["a"]),
+    ("a.b+(c)$", ["a.b+(c)$"], ["axbb(c)"]),
     ("[\\d]", ["\\", "d"], ["1"]),
-]  # fmt: skip
+]
 
 
 @each_row(("glob", "found", "missed"), GLOBS)

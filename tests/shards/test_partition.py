@@ -18,9 +18,16 @@ from tests._tools import each_row
 # seed, key, the first eight bytes of SHA-256(SEED NUL KEY); these must never change
 # the part in train=0.9,val=0.1 and in five folds, without and with a seed; these must never change
 GOLDEN = {
-    "0": "0 0 4 0", "1": "0 1 0 4", "2": "1 0 4 2", "3": "0 0 2 3", "a/b": "0 0 0 0", "train/0001": "0 0 4 2",
-    "train/0002": "0 0 1 2", "éa": "0 0 2 1", "patient-17": "0 0 2 0",
-}  # fmt: skip
+    "0": "0 0 4 0",
+    "1": "0 1 0 4",
+    "2": "1 0 4 2",
+    "3": "0 0 2 3",
+    "a/b": "0 0 0 0",
+    "train/0001": "0 0 4 2",
+    "train/0002": "0 0 1 2",
+    "éa": "0 0 2 1",
+    "patient-17": "0 0 2 0",
+}
 
 
 @each_row(("key", "expected"), GOLDEN.items())
@@ -30,16 +37,21 @@ def test_parts_of_keys(key: str, expected: str) -> None:
     assert " ".join(str(way.part_of(key.encode())) for way in ways) == expected
 
 
-@each_row(("text", "expected"), [
-    ("train=0.9,val=0.1", {"train": Fraction(9, 10), "val": Fraction(1, 10)}),
-    ("train,val=0.1", {"train": Fraction(9, 10), "val": Fraction(1, 10)}),
-    (" a = 1/3 , b=1/3,c ", {"a": Fraction(1, 3), "b": Fraction(1, 3), "c": Fraction(1, 3)}),
-    ("a=.5,b=0.50", {"a": Fraction(1, 2), "b": Fraction(1, 2)}),
-    ("a=0.1,b=0.2,c=0.7", {"a": Fraction(1, 10), "b": Fraction(1, 5), "c": Fraction(7, 10)}),  # exact
-    ("train,val=10%", {"train": Fraction(9, 10), "val": Fraction(1, 10)}),
-    ("a=99.5%,b=.5 %", {"a": Fraction(199, 200), "b": Fraction(1, 200)}),
-    ("all=1", {"all": Fraction(1)}), ("only", {"only": Fraction(1)}), ("A_b-c.1=1.", {"A_b-c.1": Fraction(1)}),
-])  # fmt: skip
+@each_row(
+    ("text", "expected"),
+    [
+        ("train=0.9,val=0.1", {"train": Fraction(9, 10), "val": Fraction(1, 10)}),
+        ("train,val=0.1", {"train": Fraction(9, 10), "val": Fraction(1, 10)}),
+        (" a = 1/3 , b=1/3,c ", {"a": Fraction(1, 3), "b": Fraction(1, 3), "c": Fraction(1, 3)}),
+        ("a=.5,b=0.50", {"a": Fraction(1, 2), "b": Fraction(1, 2)}),
+        ("a=0.1,b=0.2,c=0.7", {"a": Fraction(1, 10), "b": Fraction(1, 5), "c": Fraction(7, 10)}),  # exact
+        ("train,val=10%", {"train": Fraction(9, 10), "val": Fraction(1, 10)}),
+        ("a=99.5%,b=.5 %", {"a": Fraction(199, 200), "b": Fraction(1, 200)}),
+        ("all=1", {"all": Fraction(1)}),
+        ("only", {"only": Fraction(1)}),
+        ("A_b-c.1=1.", {"A_b-c.1": Fraction(1)}),
+    ],
+)
 def test_shares(text: str, expected: dict[str, Fraction]) -> None:
     assert dict(parse_parts(text)) == expected
 

@@ -13,17 +13,28 @@ from tests._tools import each_row
 
 SIZES = [
     # text, bytes or the error
-    ("1000", 1000), ("1e9", 10**9), ("1E+9", 10**9), ("500M", 500 * 10**6),
+    ("1000", 1000),
+    ("1e9", 10**9),
+    ("1E+9", 10**9),
+    ("500M", 500 * 10**6),
     ("16MiB", 16_777_216),  # SIZE-2
     ("4KB", 4_000),  # SIZE-3; ishard's code: 4096
     ("1.5MiB", 1_572_864),  # SIZE-4
     ("100B", 100),  # SIZE-5
     ("3000000000", 3_000_000_000),  # SIZE-6: ishard warns of a count; here -c is the count
-    ("1G", 10**9), ("1Gi", 2**30), ("2t", 2 * 10**12), ("1tIb", 2**40), ("1.5G", 1_500_000_000),
+    ("1G", 10**9),
+    ("1Gi", 2**30),
+    ("2t", 2 * 10**12),
+    ("1tIb", 2**40),
+    ("1.5G", 1_500_000_000),
     ("0.1GiB", 107_374_182),  # fractions of a byte are dropped
-    ("1.e3", 1000), ("1.5e3K", 1_500_000), ("0.0009765625MiB", 1024), ("9223372036854775807", 2**63 - 1),
+    ("1.e3", 1000),
+    ("1.5e3K", 1_500_000),
+    ("0.0009765625MiB", 1024),
+    ("9223372036854775807", 2**63 - 1),
     ("9223372036854775808", "invalid size '9223372036854775808': 8 EiB or more"),
-    ("1e99T", "invalid size '1e99T': 8 EiB or more"), ("0", "invalid size '0': the minimum is 1 byte"),
+    ("1e99T", "invalid size '1e99T': 8 EiB or more"),
+    ("0", "invalid size '0': the minimum is 1 byte"),
     ("0.5", "invalid size '0.5': the minimum is 1 byte"),
     *(
         (bad, f"invalid size '{bad}'")
@@ -33,7 +44,7 @@ SIZES = [
         (bad, f"invalid size '{bad}'")
         for bad in ("1,5M", "1_000", "1.2.3", "0x10", "1MM", "1iB", "٣M", "1e9 ", ".", ".5G")
     ),
-]  # fmt: skip
+]
 
 
 @each_row(("text", "expected"), SIZES)
@@ -135,31 +146,41 @@ def test_wrong_templates(text: str, message: str) -> None:
         parse_template(text)
 
 
-@each_row(("word", "message"), [
-    # numbers of a series
-    ("x-%d.tar", "'x-%d.tar': %d numbers a series of files, but only one is written"),
-    ("d/x-%06d.tar", "'d/x-%06d.tar': %06d numbers a series of files, but only one is written"),
-    ("x-{0..9}.tar", "'x-{0..9}.tar': {0..9} numbers a series of files, but only one is written"),
-    ("{a,b}.tar", "'{a,b}.tar': {a,b} numbers a series of files, but only one is written"),
-    ("x-@00001", "'x-@00001': @00001 numbers a series of files, but only one is written"),
-    ("s3://b/x-%d", "'s3://b/x-%d': %d numbers a series of files, but only one is written"),
-    # placeholders
-    ("{stem}.tar", "'{stem}.tar': unknown placeholder {stem}"),
-    ("{index:05d}.tar", "'{index:05d}.tar': unknown placeholder {index:05d}"),
-    ("x{}", "'x{}': unknown placeholder {}"), ("{a{b}}", "'{a{b}}': unmatched or nested braces"),
-    ("x{.tar", "'x{.tar': unmatched or nested braces"), ("}{", "'}{': unmatched or nested braces"),
-    # everything else is a name
-    *(
-        (word, None)
-        for word in (
-            *("out.tar", "-", "50%.tar", "a%20d", "100%", "a@b", "me@", "%x", "%%s", "%s", "%5d"),
-            *(
-                "a-%d/x.tar", "{0..3}/x.tar", "@1/x", "{x}/", "file:x-%d{0..1}@1}", "pipe:awk '{print}' > x-%d",
-                None,
-            ),
-        )
-    ),
-])  # fmt: skip
+@each_row(
+    ("word", "message"),
+    [
+        # numbers of a series
+        ("x-%d.tar", "'x-%d.tar': %d numbers a series of files, but only one is written"),
+        ("d/x-%06d.tar", "'d/x-%06d.tar': %06d numbers a series of files, but only one is written"),
+        ("x-{0..9}.tar", "'x-{0..9}.tar': {0..9} numbers a series of files, but only one is written"),
+        ("{a,b}.tar", "'{a,b}.tar': {a,b} numbers a series of files, but only one is written"),
+        ("x-@00001", "'x-@00001': @00001 numbers a series of files, but only one is written"),
+        ("s3://b/x-%d", "'s3://b/x-%d': %d numbers a series of files, but only one is written"),
+        # placeholders
+        ("{stem}.tar", "'{stem}.tar': unknown placeholder {stem}"),
+        ("{index:05d}.tar", "'{index:05d}.tar': unknown placeholder {index:05d}"),
+        ("x{}", "'x{}': unknown placeholder {}"),
+        ("{a{b}}", "'{a{b}}': unmatched or nested braces"),
+        ("x{.tar", "'x{.tar': unmatched or nested braces"),
+        ("}{", "'}{': unmatched or nested braces"),
+        # everything else is a name
+        *(
+            (word, None)
+            for word in (
+                *("out.tar", "-", "50%.tar", "a%20d", "100%", "a@b", "me@", "%x", "%%s", "%s", "%5d"),
+                *(
+                    "a-%d/x.tar",
+                    "{0..3}/x.tar",
+                    "@1/x",
+                    "{x}/",
+                    "file:x-%d{0..1}@1}",
+                    "pipe:awk '{print}' > x-%d",
+                    None,
+                ),
+            )
+        ),
+    ],
+)
 def test_names_of_one_file(word: str | None, message: str | None) -> None:
     """Numbers of a series and braces are refused in the name of one file; the hint says how to write a series."""
     if message is None:
@@ -234,13 +255,19 @@ def touch(directory: Path, names: str) -> None:
         (directory / name).touch()
 
 
-@each_row(("text", "expected"), [
-    ("out-%06d.tar", [(2, "out-000002.tar"), (10, "out-000010.tar")]),
-    ("./out-%06d.tar", [(2, "./out-000002.tar"), (10, "./out-000010.tar")]),
-    ("out.tar", [(2, "out-000002.tar"), (10, "out-000010.tar")]),
-    ("out-%d.tar", [(1, "out-1.tar")]), ("d/{1..2}-{1..2}", [(0, "d/1-1"), (2, "d/2-1")]), ("nowhere/%d", []),
-    ("http://b/%d", []), ("pipe:out-%06d.tar", []),
-])  # fmt: skip
+@each_row(
+    ("text", "expected"),
+    [
+        ("out-%06d.tar", [(2, "out-000002.tar"), (10, "out-000010.tar")]),
+        ("./out-%06d.tar", [(2, "./out-000002.tar"), (10, "./out-000010.tar")]),
+        ("out.tar", [(2, "out-000002.tar"), (10, "out-000010.tar")]),
+        ("out-%d.tar", [(1, "out-1.tar")]),
+        ("d/{1..2}-{1..2}", [(0, "d/1-1"), (2, "d/2-1")]),
+        ("nowhere/%d", []),
+        ("http://b/%d", []),
+        ("pipe:out-%06d.tar", []),
+    ],
+)
 def test_existing(text: str, expected: list[tuple[int, str]], here: Path) -> None:
     touch(here, "out-000010.tar out-000002.tar out-1.tar .out-000003.tar.1.part d/2-1 d/1-1 d/3-1 out-000004.tar/x")
     (here / "out-000010.tar").unlink()

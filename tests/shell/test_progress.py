@@ -111,9 +111,15 @@ def test_the_bar_moves_with_every_sample() -> None:
     assert all(f"{n} sample" in said for n in (1, 2, 3))
 
 
-@each_row("words", [
-    "split in.tar -o nowhere/x-%d.tar", "split in.tar -s 1", "cat nothing.tar -o out.tar", "create nothing -o out.tar",
-])  # fmt: skip
+@each_row(
+    "words",
+    [
+        "split in.tar -o nowhere/x-%d.tar",
+        "split in.tar -s 1",
+        "cat nothing.tar -o out.tar",
+        "create nothing -o out.tar",
+    ],
+)
 def test_no_empty_bar_before_an_error(words: str) -> None:
     """There is no bar before a sample was written."""
     status, said = terminal(*words.split())
@@ -163,14 +169,18 @@ def test_proc() -> None:
     assert status == 0
 
 
-@each_row(("words", "names"), [
-    ("cat in.tar -o out.tar", ["cat: writing"]),
-    ("sort in.tar -o out.tar", ["sort: reading", "sort: writing"]),
-    ("shuffle in.tar --seed 1 -o out.tar", ["shuffle: reading", "shuffle: writing"]),
-    ("split -n 3 in.tar -o out-%d.tar", ["split: counting", "split: writing"]),
-    ("shard tree -c 3 -o made-%d.tar", ["shard: planning", "shard: writing"]),
-    ("check in.tar cut.tar --allow truncated", ["check"]), ("each {0..3} -- true", ["each"]),
-])  # fmt: skip
+@each_row(
+    ("words", "names"),
+    [
+        ("cat in.tar -o out.tar", ["cat: writing"]),
+        ("sort in.tar -o out.tar", ["sort: reading", "sort: writing"]),
+        ("shuffle in.tar --seed 1 -o out.tar", ["shuffle: reading", "shuffle: writing"]),
+        ("split -n 3 in.tar -o out-%d.tar", ["split: counting", "split: writing"]),
+        ("shard tree -c 3 -o made-%d.tar", ["shard: planning", "shard: writing"]),
+        ("check in.tar cut.tar --allow truncated", ["check"]),
+        ("each {0..3} -- true", ["each"]),
+    ],
+)
 def test_passes_have_names(words: str, names: list[str]) -> None:
     """The bar of each pass has its name, and stays above that of the next one."""
     Path("tree").mkdir(exist_ok=True)
@@ -182,13 +192,22 @@ def test_passes_have_names(words: str, names: list[str]) -> None:
     assert [re.split(r": +[0-9]+%|: [.0-9]+k?B ", line)[0] for line in bars] == names
 
 
-@each_row(("words", "lines"), [
-    (["each", "{0..2}", "-j", "1", "--", "bash", "-c", "echo out; echo err >&2"], "0: err,out,1: err,out,2: err,out"),
-    (["cat", "pipe:printf 'one\\nha' >&2; cat in.tar; printf 'lf' >&2", "-o", "out.tar"], "one,half"),
-    (["split", "in.tar", "-c", "50", "-o", "out-%d.tar", "-p", "echo {}"], ",".join(f"out-{n}.tar" for n in range(4))),
-    (["proc", "in.tar", "--count", "3", "-o", "out.tar", "-c", "printf text"], "text,text,text"),
-    (["tsv", "small.tar", "-f", "x"], "__key__\tx,a\t1,b\t2"),
-])  # fmt: skip
+@each_row(
+    ("words", "lines"),
+    [
+        (
+            ["each", "{0..2}", "-j", "1", "--", "bash", "-c", "echo out; echo err >&2"],
+            "0: err,out,1: err,out,2: err,out",
+        ),
+        (["cat", "pipe:printf 'one\\nha' >&2; cat in.tar; printf 'lf' >&2", "-o", "out.tar"], "one,half"),
+        (
+            ["split", "in.tar", "-c", "50", "-o", "out-%d.tar", "-p", "echo {}"],
+            ",".join(f"out-{n}.tar" for n in range(4)),
+        ),
+        (["proc", "in.tar", "--count", "3", "-o", "out.tar", "-c", "printf text"], "text,text,text"),
+        (["tsv", "small.tar", "-f", "x"], "__key__\tx,a\t1,b\t2"),
+    ],
+)
 def test_output_is_above_the_bar(words: list[str], lines: str) -> None:
     """What jobs, commands and tarkit itself write to the terminal has lines of its own, and the bar is below them."""
     Path("small.tar").write_bytes(tar({"a.x": b"1", "b.x": b"2"}))

@@ -220,16 +220,25 @@ def test_statuses_of_a_pipeline(quick: None) -> None:
 # ---- an output that is an input
 
 
-@each("script", [
-    "tarkit cat a.tar -o a.tar", "tarkit cat a.tar -o ./a.tar", "tarkit cat < a.tar -o a.tar",
-    "tarkit cat a.tar >> a.tar", "tarkit cat < a.tar >> a.tar", "tarkit cat a.tar 1<> a.tar",
-    "tarkit cat a.tar -o /dev/stdout >> a.tar", "tarkit cat a.tar -o /dev/fd/3 3>> a.tar",
-    "ln -s a.tar link; tarkit cat a.tar -o link", "ln a.tar hard; tarkit cat a.tar -o hard",
-    "ln a.tar s-0.tar; tarkit split a.tar -c1 -o 's-%d.tar' --force",
-    "ln a.tar x-000000.tar; tarkit split a.tar -c1 -o x --force",
-    "cp a.tar s-1.tar; tarkit split s-1.tar -c1 -o 's-%d.tar' --append",
-    "ln -s /dev/stdin here; tarkit cat here -o a.tar < a.tar",
-])  # fmt: skip
+@each(
+    "script",
+    [
+        "tarkit cat a.tar -o a.tar",
+        "tarkit cat a.tar -o ./a.tar",
+        "tarkit cat < a.tar -o a.tar",
+        "tarkit cat a.tar >> a.tar",
+        "tarkit cat < a.tar >> a.tar",
+        "tarkit cat a.tar 1<> a.tar",
+        "tarkit cat a.tar -o /dev/stdout >> a.tar",
+        "tarkit cat a.tar -o /dev/fd/3 3>> a.tar",
+        "ln -s a.tar link; tarkit cat a.tar -o link",
+        "ln a.tar hard; tarkit cat a.tar -o hard",
+        "ln a.tar s-0.tar; tarkit split a.tar -c1 -o 's-%d.tar' --force",
+        "ln a.tar x-000000.tar; tarkit split a.tar -c1 -o x --force",
+        "cp a.tar s-1.tar; tarkit split s-1.tar -c1 -o 's-%d.tar' --append",
+        "ln -s /dev/stdin here; tarkit cat here -o a.tar < a.tar",
+    ],
+)
 def test_an_input_as_the_output(script: str) -> None:
     """An output that is an input, under any name, is a usage error, and the input is unchanged."""
     before, _, line = script.rpartition("; ")
@@ -256,20 +265,25 @@ def test_create_does_not_read_its_output(quick: None) -> None:
 # ---- closed descriptors, terminals
 
 
-@each(("script", "status", "words"), [
-    ("tarkit cat - <&-", 1, "stdin: Bad file descriptor"),
-    ("tarkit cat a.tar >&-", 1, "stdout: Bad file descriptor"),
-    (":; tarkit cat a.tar >&-", 1, "stdout: Bad file descriptor"),
-    ("tarkit cat a.tar -o b.tar <&- >&-", 0, ""), ("tarkit cat a.tar -o b.tar 2>&-", 0, ""),
-    ("tarkit cat a.tar -o b.tar --progress 2>&-", 0, ""), ("tarkit cat missing.tar 2>&-", 1, ""),
-    ("tarkit cat 'pipe:cat a.tar' -o b.tar <&- >&- 2>&-", 0, ""),
-    ("tarkit cat a.tar -o 'pipe:cat > b.tar' <&- >&- 2>&-", 0, ""),
-    ("tarkit split a.tar -c 9 -o 'b%s.tar' <&- >&- 2>&-; tarkit cat a.tar -o b.tar", 0, ""),
-    ("tarkit --help >&-", 1, "Bad file descriptor"),
-    ("printf 'a.txt text:1\\n' | tarkit create -o b.tar >&- 2>&-", 0, ""),
-    ("tarkit create - -o b.tar <&-", 1, "Bad file descriptor"),
-    ("tarkit cat -T - <&-", 1, "Bad file descriptor"),
-])  # fmt: skip
+@each(
+    ("script", "status", "words"),
+    [
+        ("tarkit cat - <&-", 1, "stdin: Bad file descriptor"),
+        ("tarkit cat a.tar >&-", 1, "stdout: Bad file descriptor"),
+        (":; tarkit cat a.tar >&-", 1, "stdout: Bad file descriptor"),
+        ("tarkit cat a.tar -o b.tar <&- >&-", 0, ""),
+        ("tarkit cat a.tar -o b.tar 2>&-", 0, ""),
+        ("tarkit cat a.tar -o b.tar --progress 2>&-", 0, ""),
+        ("tarkit cat missing.tar 2>&-", 1, ""),
+        ("tarkit cat 'pipe:cat a.tar' -o b.tar <&- >&- 2>&-", 0, ""),
+        ("tarkit cat a.tar -o 'pipe:cat > b.tar' <&- >&- 2>&-", 0, ""),
+        ("tarkit split a.tar -c 9 -o 'b%s.tar' <&- >&- 2>&-; tarkit cat a.tar -o b.tar", 0, ""),
+        ("tarkit --help >&-", 1, "Bad file descriptor"),
+        ("printf 'a.txt text:1\\n' | tarkit create -o b.tar >&- 2>&-", 0, ""),
+        ("tarkit create - -o b.tar <&-", 1, "Bad file descriptor"),
+        ("tarkit cat -T - <&-", 1, "Bad file descriptor"),
+    ],
+)
 def test_closed_descriptors(script: str, status: int, words: str, quick: None) -> None:
     """Closed descriptors 0, 1 or 2 are an error if they are needed, and no other file takes their place."""
     err = (
@@ -293,20 +307,24 @@ def test_closed_descriptors_from_the_start() -> None:
 # ---- errors of files
 
 
-@each(("words", "message"), [
-    ("cat missing.tar", "missing.tar: No such file or directory"),
-    ("cat a.tar/b", "a.tar/b: No such file or directory"),
-    ("cat /proc/self/mem", "/proc/self/mem: Input/output error"),
-    ("cat a.tar -o missing/b.tar", "missing/b.tar: No such file or directory"),
-    ("cat a.tar -o /dev/full", "/dev/full: No space left on device"),
-    ("cat a.tar > /dev/full", "stdout: No space left on device"),
-    ("cat a.tar -o x.tar.gz --report missing/r.json", "missing/r.json: No such file or directory"),
-    ("cat a.tar -o x.tar.gz --tmpdir missing", "missing: No such file or directory"),
-    ("cat a.tar -o 'two\nlines/b.tar'", r"two\x0alines/b.tar: No such file or directory"),
-    ("split a.tar -c1 -o 'missing/%d.tar'", "missing/0.tar: No such file or directory"),
-    ("create missing -o b.tar", "missing: No such file or directory"),
-    ("cat -T missing", "missing: No such file or directory"), ("--help > /dev/full", "No space left on device"),
-])  # fmt: skip
+@each(
+    ("words", "message"),
+    [
+        ("cat missing.tar", "missing.tar: No such file or directory"),
+        ("cat a.tar/b", "a.tar/b: No such file or directory"),
+        ("cat /proc/self/mem", "/proc/self/mem: Input/output error"),
+        ("cat a.tar -o missing/b.tar", "missing/b.tar: No such file or directory"),
+        ("cat a.tar -o /dev/full", "/dev/full: No space left on device"),
+        ("cat a.tar > /dev/full", "stdout: No space left on device"),
+        ("cat a.tar -o x.tar.gz --report missing/r.json", "missing/r.json: No such file or directory"),
+        ("cat a.tar -o x.tar.gz --tmpdir missing", "missing: No such file or directory"),
+        ("cat a.tar -o 'two\nlines/b.tar'", r"two\x0alines/b.tar: No such file or directory"),
+        ("split a.tar -c1 -o 'missing/%d.tar'", "missing/0.tar: No such file or directory"),
+        ("create missing -o b.tar", "missing: No such file or directory"),
+        ("cat -T missing", "missing: No such file or directory"),
+        ("--help > /dev/full", "No space left on device"),
+    ],
+)
 def test_errors_name_the_file(words: str, message: str) -> None:
     """An error is `tarkit: NAME: reason`, on one line, with status 1."""
     err = sh(f"tarkit {words}", exit=1)[1] if "--help" in words else alone(f"tarkit {words}", exit=1)
@@ -315,12 +333,20 @@ def test_errors_name_the_file(words: str, message: str) -> None:
     assert not [name for name in left() if "part" in name or name == "missing"]
 
 
-@each("words", [
-    "cat big.tar -o out.tar", "cat - -o out.tar < big.tar", "cat 'pipe:cat big.tar' -o out.tar",
-    "cat big.tar -o out.tar.gz --compress gz:1", "split big.tar -c 3 -o 'out-%d.tar'", "create recipe -o out.tar",
-    "shuffle big.tar --seed 1 -o out.tar", "shuffle - --seed 1 --size 1M -o 'out-%d.tar' < big.tar",
-    "sort 'pipe:cat big.tar' --memory 1M --tmpdir tmp -o out.tar",
-])  # fmt: skip
+@each(
+    "words",
+    [
+        "cat big.tar -o out.tar",
+        "cat - -o out.tar < big.tar",
+        "cat 'pipe:cat big.tar' -o out.tar",
+        "cat big.tar -o out.tar.gz --compress gz:1",
+        "split big.tar -c 3 -o 'out-%d.tar'",
+        "create recipe -o out.tar",
+        "shuffle big.tar --seed 1 -o out.tar",
+        "shuffle - --seed 1 --size 1M -o 'out-%d.tar' < big.tar",
+        "sort 'pipe:cat big.tar' --memory 1M --tmpdir tmp -o out.tar",
+    ],
+)
 def test_a_full_disk(words: str) -> None:
     """The error names the file or the temporary space, and nothing of the output remains."""
     Path("big.tar").write_bytes(large())
@@ -337,21 +363,32 @@ def test_a_full_disk(words: str) -> None:
 # ---- commands as inputs and outputs
 
 
-@each(("words", "status", "message"), [
-    ("cat 'pipe:cat missing.tar'", 1, "command ended with status 1: cat missing.tar: cat: missing.tar: No such file"),
-    ("cat 'pipe:cat a.tar; exit 3'", 1, "command ended with status 3: cat a.tar; exit 3"),
-    ("cat 'pipe:cat missing.tar | cat'", 1, "command ended with status 1: cat missing.tar | cat"),
-    ("cat 'pipe:kill -9 $$'", 1, "command was ended by SIGKILL"),
-    ("cat a.tar -o pipe:false", 1, "command ended with status 1: false"),
-    ("cat a.tar -o 'pipe:cat > /dev/null; exit 4'", 1, "command ended with status 4"),
-    ("cat big.tar -o 'pipe:exit 5'", 1, "command ended with status 5"),
-    ("cat 'pipe:cat big.tar' -o 'pipe:exit 5'", 1, "command ended with status 5"),
-    ("cat 'pipe:printf x; exec cat' ", 1, "stdin"),
-    ("cat big.tar -o 'pipe:head -c 9 > x'", 1, "pipe:head -c 9 > x: the command exited before reading all its input"),
-    ("split a.tar -c1 -o 's-%d.tar' --post false", 1, "command ended with status 1: false"),
-    ("split a.tar -c1 -o 's-%d.tar' --post 'kill -9 $$'", 1, "command was ended by SIGKILL"),
-    ("create recipe -o b.tar", 1, "recipe:1: command ended with status 6"),
-])  # fmt: skip
+@each(
+    ("words", "status", "message"),
+    [
+        (
+            "cat 'pipe:cat missing.tar'",
+            1,
+            "command ended with status 1: cat missing.tar: cat: missing.tar: No such file",
+        ),
+        ("cat 'pipe:cat a.tar; exit 3'", 1, "command ended with status 3: cat a.tar; exit 3"),
+        ("cat 'pipe:cat missing.tar | cat'", 1, "command ended with status 1: cat missing.tar | cat"),
+        ("cat 'pipe:kill -9 $$'", 1, "command was ended by SIGKILL"),
+        ("cat a.tar -o pipe:false", 1, "command ended with status 1: false"),
+        ("cat a.tar -o 'pipe:cat > /dev/null; exit 4'", 1, "command ended with status 4"),
+        ("cat big.tar -o 'pipe:exit 5'", 1, "command ended with status 5"),
+        ("cat 'pipe:cat big.tar' -o 'pipe:exit 5'", 1, "command ended with status 5"),
+        ("cat 'pipe:printf x; exec cat' ", 1, "stdin"),
+        (
+            "cat big.tar -o 'pipe:head -c 9 > x'",
+            1,
+            "pipe:head -c 9 > x: the command exited before reading all its input",
+        ),
+        ("split a.tar -c1 -o 's-%d.tar' --post false", 1, "command ended with status 1: false"),
+        ("split a.tar -c1 -o 's-%d.tar' --post 'kill -9 $$'", 1, "command was ended by SIGKILL"),
+        ("create recipe -o b.tar", 1, "recipe:1: command ended with status 6"),
+    ],
+)
 def test_commands_that_fail(words: str, status: int, message: str) -> None:
     """The status of a command counts while it is needed; the message has the command and its last line of stderr."""
     Path("big.tar").write_bytes(large())

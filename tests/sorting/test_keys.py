@@ -208,17 +208,29 @@ def test_orders(settings: dict[str, Any], members: Members, expected: str) -> No
 
 
 ERRORS: list[tuple[dict[str, Any], Members, str]] = [
-    ({"fields": ["x"], "type": "int"}, contents(b"1", b"1.5"),
-        r"in\.tar: at 1024: the field 'x' of 'b' is '1\.5', not a whole number"),
-    ({"fields": ["x"], "type": "float"}, contents(b"1,5"),
-        r"in\.tar: at 0: the field 'x' of 'a' is '1,5', not a number"),
+    (
+        {"fields": ["x"], "type": "int"},
+        contents(b"1", b"1.5"),
+        r"in\.tar: at 1024: the field 'x' of 'b' is '1\.5', not a whole number",
+    ),
+    (
+        {"fields": ["x"], "type": "float"},
+        contents(b"1,5"),
+        r"in\.tar: at 0: the field 'x' of 'a' is '1,5', not a number",
+    ),
     ({"fields": ["x"], "type": "float"}, contents(b"y\n" * 99), r"is '(y\\x0a){30}'\.\.\., not a number"),
-    ({"fields": ["x"], "type": "float"}, contents(b"1e1000000000000000000"),
-        r"is '1e1000000000000000000', not a number"),
+    (
+        {"fields": ["x"], "type": "float"},
+        contents(b"1e1000000000000000000"),
+        r"is '1e1000000000000000000', not a number",
+    ),
     ({"type": "int"}, {"a.x": b""}, r"the field '__key__' of 'a' is 'a', not a whole number"),
-    ({"fields": ["j.v"], "type": "int"}, contents(b'{"v": null}', field="j"),
-        r"'j\.v' of 'a' is 'null', not a whole number"),
-]  # fmt: skip
+    (
+        {"fields": ["j.v"], "type": "int"},
+        contents(b'{"v": null}', field="j"),
+        r"'j\.v' of 'a' is 'null', not a whole number",
+    ),
+]
 
 
 @each_row(("settings", "members", "message"), ERRORS)
@@ -231,13 +243,19 @@ def test_errors(settings: dict[str, Any], members: Members, message: str) -> Non
 
 BAD_FIELDS: list[tuple[str, Members, str]] = [
     ("j.v", contents(b"v=1", b'{"v": 1}', field="j"), r"in\.tar: at 0: the field 'j' of 'a' is not JSON: Expecting"),
-    ("j.v", contents(b"[" * 100_000, b'{"v": 1}', field="j"),
-        r"the field 'j' of 'a' is JSON that is nested too deeply"),
+    (
+        "j.v",
+        contents(b"[" * 100_000, b'{"v": 1}', field="j"),
+        r"the field 'j' of 'a' is JSON that is nested too deeply",
+    ),
     ("j.v", contents(b'{"v": "\\ud800"}', b'{"v": 1}', field="j"), r"the field 'j' of 'a' has text with a lone surr"),
-    ("x", contents(bytes((1 << 20) + 1), b"1"),
-        r"in\.tar: at 0: the field 'x' of 'a' has 1048577 bytes, the limit is 1048576"),
+    (
+        "x",
+        contents(bytes((1 << 20) + 1), b"1"),
+        r"in\.tar: at 0: the field 'x' of 'a' has 1048577 bytes, the limit is 1048576",
+    ),
     ("x", {"a.x": Link("b.x", b"2"), "b.x": b"1"}, r"the field 'x' of 'a' is not a regular file"),
-]  # fmt: skip
+]
 
 
 @each_row(("field", "members", "message"), BAD_FIELDS)

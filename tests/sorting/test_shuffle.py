@@ -16,10 +16,16 @@ def shuffled(items: str, seed: int, epoch: int = 0) -> str:
     return " ".join(word for _, word in keyed)
 
 
-@each_row(("seed", "epoch", "expected"), [
-    (0, 0, "g e f c a h b d"), (0, 1, "e b c d f g h a"), (7, 0, "f h b d g a e c"), (-7, 0, "a e h g b f c d"),
-    (1 << 70, 0, "a f h d c g e b"),
-])  # fmt: skip
+@each_row(
+    ("seed", "epoch", "expected"),
+    [
+        (0, 0, "g e f c a h b d"),
+        (0, 1, "e b c d f g h a"),
+        (7, 0, "f h b d g a e c"),
+        (-7, 0, "a e h g b f c d"),
+        (1 << 70, 0, "a f h d c g e b"),
+    ],
+)
 def test_orders_are_stable(seed: int, epoch: int, expected: str) -> None:
     """Orders for a seed never change between versions."""
     assert shuffled("a b c d e f g h", seed, epoch) == expected

@@ -58,12 +58,16 @@ def whole(url: str, options: StoreOptions = QUICK, lines: list[str] | None = Non
         ({"ranges": False}, 1),
         ({"longest": 70_000}, None),  # shorter ranges than requested are continued
         # without a version or a length all of an object comes in one reply, which may be the first one
-        ({"chunked": True}, None), ({"chunked": True, "ranges": False}, 1), ({"etag": None}, 2),
-        ({"etag": None, "longest": 70_000}, 2), ({"etag": None, "ranges": False}, 1),
-        ({"etag": None, "ranges": False, "chunked": True}, 1), ({"total": False}, 2),
+        ({"chunked": True}, None),
+        ({"chunked": True, "ranges": False}, 1),
+        ({"etag": None}, 2),
+        ({"etag": None, "longest": 70_000}, 2),
+        ({"etag": None, "ranges": False}, 1),
+        ({"etag": None, "ranges": False, "chunked": True}, 1),
+        ({"total": False}, 2),
         ({"total": False, "longest": 70_000}, 2),
     ],
-)  # fmt: skip
+)
 def test_reads_all(how: dict[str, object], requests: int | None, server: HttpServer) -> None:
     """In few requests, and no byte twice but those of a first range that is of no use."""
     url = server.serve("/a", DATA, **how)

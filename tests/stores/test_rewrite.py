@@ -38,11 +38,20 @@ def names(*words: str) -> list[str]:
 @each_row(
     "rules",
     [
-        r"gs://=/shared/data/;s3://([^/]+)/=http://m/\1/", "gs://=pipe:ssh proxyhost gsutil cat gs://",
-        "http://h/=http://other/?a=b&c=", "s=t;s3://=gs://", "s=s;s3://=gs://", ".*=one", "=before-",
-        r"(?P<scheme>\w+)://=\g<scheme>s://", r"a|x\.tar=q", "b=c", r"pipe:cat (.*)=\1", "x=",
+        r"gs://=/shared/data/;s3://([^/]+)/=http://m/\1/",
+        "gs://=pipe:ssh proxyhost gsutil cat gs://",
+        "http://h/=http://other/?a=b&c=",
+        "s=t;s3://=gs://",
+        "s=s;s3://=gs://",
+        ".*=one",
+        "=before-",
+        r"(?P<scheme>\w+)://=\g<scheme>s://",
+        r"a|x\.tar=q",
+        "b=c",
+        r"pipe:cat (.*)=\1",
+        "x=",
     ],
-)  # fmt: skip
+)
 def test_rules_are_those_of_webdataset(rules: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gopen = pytest.importorskip("webdataset.gopen")
     monkeypatch.setenv("GOPEN_REWRITE", rules)
@@ -151,11 +160,16 @@ def test_an_existing_path_has_precedence_over_rules(environment: Set, tmp_path: 
 @each_row(
     ("source", "kind", "value"),
     [
-        (b"s3://b/\xff.jpg", "path", b"/d/\xff.jpg"), (b"gs://b/x", "pipe", b"get b/x"),
-        (b"ais://b/x", "url", b"http://h/b/x"), (b"az://b/x", "path", b"b/x"), (b"http://h/x", "url", b"http://h/x"),
-        (b"file:s3://b/x", "path", b"s3://b/x"), (b"/d/x", "path", b"/d/x"), (b"text:s3://b/", "data", b"s3://b/"),
+        (b"s3://b/\xff.jpg", "path", b"/d/\xff.jpg"),
+        (b"gs://b/x", "pipe", b"get b/x"),
+        (b"ais://b/x", "url", b"http://h/b/x"),
+        (b"az://b/x", "path", b"b/x"),
+        (b"http://h/x", "url", b"http://h/x"),
+        (b"file:s3://b/x", "path", b"s3://b/x"),
+        (b"/d/x", "path", b"/d/x"),
+        (b"text:s3://b/", "data", b"s3://b/"),
     ],
-)  # fmt: skip
+)
 def test_rules_apply_to_urls_in_recipes(source: bytes, kind: str, value: bytes, environment: Set) -> None:
     environment(GOPEN_REWRITE="s3://b=/d;gs://=pipe:get ;ais://=http://h/;az://=file:;/d=http://no;text:=http://no")
     assert parse_source(source, pipes_allowed=True) == (kind, value)

@@ -51,11 +51,17 @@ def shards(front: str) -> list[bytes]:
 @pytest.mark.parametrize(
     "words",
     [
-        "-c 2", "-s 1M", "-c 3 --key base --rename key", "-c 3 --last-dot --exclude *.seg.png",
-        "-c 2 --sort shuffle:7", "-c 2 --dirs separate", "-c 9 --label-from-dir class:-1 --match ^[ab]/",
-        "-c 9 --match ^b/.*jpg", "-n 3 --even -p 3",
+        "-c 2",
+        "-s 1M",
+        "-c 3 --key base --rename key",
+        "-c 3 --last-dot --exclude *.seg.png",
+        "-c 2 --sort shuffle:7",
+        "-c 2 --dirs separate",
+        "-c 9 --label-from-dir class:-1 --match ^[ab]/",
+        "-c 9 --match ^b/.*jpg",
+        "-n 3 --even -p 3",
     ],
-)  # fmt: skip
+)
 def test_a_bucket_is_packed_like_a_directory(words: str, bucket: Bucket) -> None:
     grow(bucket, {**FILES, **dict.fromkeys(("a/.DS_Store", "b/._1.jpg", "__MACOSX/a/._2.jpg", "README"), b"9")})
     local = tarkit_run("shard", "t", *words.split(), "-o", "l-%d.tar")

@@ -168,8 +168,14 @@ def test_magic(codec: str) -> None:
 @each_row(
     ("spec", "parsed"),
     [
-        ("gz", ("gz", None)), ("gzip:9", ("gz", 9)), ("zst:9", ("zst", 9)), ("zstd:22", ("zst", 22)),
-        ("xz:0", ("xz", 0)), ("lz4:12", ("lz4", 12)), ("bzip2", ("bz2", None)), ("none", ("none", None)),
+        ("gz", ("gz", None)),
+        ("gzip:9", ("gz", 9)),
+        ("zst:9", ("zst", 9)),
+        ("zstd:22", ("zst", 22)),
+        ("xz:0", ("xz", 0)),
+        ("lz4:12", ("lz4", 12)),
+        ("bzip2", ("bz2", None)),
+        ("none", ("none", None)),
         ("rar", "compress='rar': the codec is one of gz, zst, lz4, xz, bz2, zip, none"),
         ("", "compress='': the codec is one of gz, zst, lz4, xz, bz2, zip, none"),
         ("gz:0", "compress='gz:0': the level of gz is a number from 1 to 9"),
@@ -180,7 +186,7 @@ def test_magic(codec: str) -> None:
         ("none:1", "compress='none:1': none has no levels"),
         ("zip:10", "compress='zip:10': the level of zip is a number from 0 to 9"),
     ],
-)  # fmt: skip
+)
 def test_spec(spec: str, parsed: tuple[str, int | None] | str) -> None:
     try:
         result: object = parse_spec(spec)
@@ -446,17 +452,22 @@ LZOP = b"\x89LZO\x00\r\n\x1a\n"
 @each_row(
     ("head", "path", "name"),
     [
-        (b"\x1f\x9d\x90", None, "compress (.Z)"), (b"LZIP\x01\x0c", None, "lzip"), (LZOP, None, "lzop"),
+        (b"\x1f\x9d\x90", None, "compress (.Z)"),
+        (b"LZIP\x01\x0c", None, "lzip"),
+        (LZOP, None, "lzop"),
         (b"\x02\x21\x4c\x18" + bytes(20), None, "legacy lz4"),
-        (SKIPPABLE + b"\x02\x21\x4c\x18" + bytes(20), None, "legacy lz4"), (b"\x0b\x02\x80", "a.tar.br", "brotli"),
-        (b"\x0b\x02\x80", "A.TAR.BR", "brotli"), (b"\x0b\x02\x80", "a.br/b.tar", None), (b"\x0b\x02\x80", None, None),
+        (SKIPPABLE + b"\x02\x21\x4c\x18" + bytes(20), None, "legacy lz4"),
+        (b"\x0b\x02\x80", "a.tar.br", "brotli"),
+        (b"\x0b\x02\x80", "A.TAR.BR", "brotli"),
+        (b"\x0b\x02\x80", "a.br/b.tar", None),
+        (b"\x0b\x02\x80", None, None),
         (b"hello", "a.tar.lz", None),  # a codec with magic bytes is recognized by these only
         (b"LZIP is a word", None, None),
         (b"]: a word", "a.tar.lzma", None),
         (bytes(512), None, None),
         (b"", None, None),
     ],
-)  # fmt: skip
+)
 def test_foreign_codecs(head: bytes, path: str | None, name: str | None) -> None:
     """Codecs are recognized by first bytes, after skippable frames too; brotli, without magic bytes, by suffix."""
     assert codec_by_magic(head) is None

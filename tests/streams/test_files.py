@@ -153,11 +153,15 @@ def test_threads(few: None, tmp_path: Path) -> None:
 @each_row(
     ("limits", "count", "raised", "outputs"),
     [
-        ((1024, 4096), 10, None, 512 - SPARE), ((1024, 4096), 1000, (2032, 4096), 1000),
-        ((1024, 4096), 5000, (4096, 4096), 2048 - SPARE), ((1024, 1024), 5000, None, 512 - SPARE),
-        ((64, -1), 1000, (2032, -1), 1000), ((-1, -1), 10, None, MOST - SPARE), ((20, 20), 10, None, 0),
+        ((1024, 4096), 10, None, 512 - SPARE),
+        ((1024, 4096), 1000, (2032, 4096), 1000),
+        ((1024, 4096), 5000, (4096, 4096), 2048 - SPARE),
+        ((1024, 1024), 5000, None, 512 - SPARE),
+        ((64, -1), 1000, (2032, -1), 1000),
+        ((-1, -1), 10, None, MOST - SPARE),
+        ((20, 20), 10, None, 0),
     ],
-)  # fmt: skip
+)
 def test_allow_files(
     limits: tuple[int, int], count: int, raised: tuple[int, int] | None, outputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

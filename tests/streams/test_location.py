@@ -42,16 +42,26 @@ def paths(locations: list[Location]) -> str:
 
 PATHS = [
     # name, what it expands to
-    ("a.tar", "a.tar"), ("./a.tar", "./a.tar"), ("./-", "./-"), ("file:a.tar", "a.tar"), ("file:-", "-"),
+    ("a.tar", "a.tar"),
+    ("./a.tar", "./a.tar"),
+    ("./-", "./-"),
+    ("file:a.tar", "a.tar"),
+    ("file:-", "-"),
     ("file:f%20.tar", "f%20.tar"),  # no percent decoding
     ("file:p{1..2}.tar", "p{1..2}.tar"),
     ("file:d", "d/1.tar d/2.tar.gz d/10.tgz d/UP.TAR"),
     # an existing name is never expanded and is no prefix
-    ("p{1..2}.tar", "p{1..2}.tar"), ("star*.tar", "star*.tar"), ("pipe:x", "pipe:x"), ("s3:y", "s3:y"),
+    ("p{1..2}.tar", "p{1..2}.tar"),
+    ("star*.tar", "star*.tar"),
+    ("pipe:x", "pipe:x"),
+    ("s3:y", "s3:y"),
     # braces: in the given order, padding kept
-    ("s-{1,2,10}.tar", "s-1.tar s-2.tar s-10.tar"), ("s-{2..1}.tar", "s-2.tar s-1.tar"),
-    ("s-{01..02..5}.tar s-2.tar", None), ("s-{02..02}.tar", "s-02.tar"),
-    ("{a,s-{1..2}}.tar", "a.tar s-1.tar s-2.tar"), ("{d,a.tar}", "d/1.tar d/2.tar.gz d/10.tgz d/UP.TAR a.tar"),
+    ("s-{1,2,10}.tar", "s-1.tar s-2.tar s-10.tar"),
+    ("s-{2..1}.tar", "s-2.tar s-1.tar"),
+    ("s-{01..02..5}.tar s-2.tar", None),
+    ("s-{02..02}.tar", "s-02.tar"),
+    ("{a,s-{1..2}}.tar", "a.tar s-1.tar s-2.tar"),
+    ("{d,a.tar}", "d/1.tar d/2.tar.gz d/10.tgz d/UP.TAR a.tar"),
     # globs: natural order, each separately
     ("s-*.tar", "s-1.tar s-02.tar s-2.tar s-10.tar"),
     ("s-?.tar", "s-1.tar s-2.tar"),
@@ -63,7 +73,7 @@ PATHS = [
     # directories: archives by suffix, no subdirectories, no hidden files
     ("d", "d/1.tar d/2.tar.gz d/10.tgz d/UP.TAR"),
     ("d/", "d/1.tar d/2.tar.gz d/10.tgz d/UP.TAR"),
-]  # fmt: skip
+]
 
 BAD = [
     # name, error, exit status, hint
@@ -125,10 +135,15 @@ COMMANDS = [
     ("{ cat {0..1}; }", ["{ cat 0; }", "{ cat 1; }"]),
     ("cat x\\{ {0..1}", ["cat x\\{ 0", "cat x\\{ 1"]),
     # braces of the shell
-    ("cat ${X} ${X:-{1..2}} $HOME", None), ("cat ${1..2}", None), ("{ a; b; }", None), ("awk '{print $1, $2}'", None),
-    ("sed -E 's/a{1,3}//'", None), ("jq '{id,url}'", None), ("cat {a,b}.tar", None),
+    ("cat ${X} ${X:-{1..2}} $HOME", None),
+    ("cat ${1..2}", None),
+    ("{ a; b; }", None),
+    ("awk '{print $1, $2}'", None),
+    ("sed -E 's/a{1,3}//'", None),
+    ("jq '{id,url}'", None),
+    ("cat {a,b}.tar", None),
     ("echo '{' a,{1,'{2..3}'}", ["echo '{' a,{1,'2'}", "echo '{' a,{1,'3'}"]),
-]  # fmt: skip
+]
 
 
 @each_row(("command", "expected"), COMMANDS)

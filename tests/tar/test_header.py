@@ -94,17 +94,33 @@ def test_headers_are_those_of_gnu_tar(archive: str) -> None:
 @each_row(
     ("name", "records"),
     [
-        (b"a.jpg", set()), (b"caf\xe9.jpg", set()), (b"n" * 100, set()), (b"n" * 101, {b"path"}),
-        (b"n" * 100 + b"/", {b"path"}), (b"d/" + b"n" * 99, set()), (b"d/" + b"n" * 100, set()),
-        (b"d/" + b"n" * 101, {b"path"}), (b"/" + b"n" * 100, {b"path"}), (b"//" + b"n" * 100, {b"path"}),
-        (b"d//" + b"n" * 99, set()), (b"d//" + b"n" * 100, {b"path"}), (b"/d/" + b"n" * 100, set()),
-        (b"p" * 155 + b"/" + b"n" * 99, set()), (b"p" * 155 + b"/" + b"n" * 100, set()),
-        (b"p" * 155 + b"/" + b"n" * 99 + b"/", set()), (b"p" * 154 + b"/" + b"n" * 100 + b"/", {b"path"}),
-        (b"p" * 156 + b"/" + b"n" * 99, {b"path"}), (b"p" * 100 + b"/" + b"q" * 54 + b"/" + b"n" * 100, set()),
-        (b"p" * 100 + b"/" + b"q" * 55 + b"/" + b"n" * 99, {b"path"}), (b"a/" * 150, {b"path"}), (b"a/" * 128, set()),
-        (b"\xc3\xa9" * 60, {b"path"}), (b"\xe9" * 101, {b"hdrcharset", b"path"}), (b"/" * 256, {b"path"}),
+        (b"a.jpg", set()),
+        (b"caf\xe9.jpg", set()),
+        (b"n" * 100, set()),
+        (b"n" * 101, {b"path"}),
+        (b"n" * 100 + b"/", {b"path"}),
+        (b"d/" + b"n" * 99, set()),
+        (b"d/" + b"n" * 100, set()),
+        (b"d/" + b"n" * 101, {b"path"}),
+        (b"/" + b"n" * 100, {b"path"}),
+        (b"//" + b"n" * 100, {b"path"}),
+        (b"d//" + b"n" * 99, set()),
+        (b"d//" + b"n" * 100, {b"path"}),
+        (b"/d/" + b"n" * 100, set()),
+        (b"p" * 155 + b"/" + b"n" * 99, set()),
+        (b"p" * 155 + b"/" + b"n" * 100, set()),
+        (b"p" * 155 + b"/" + b"n" * 99 + b"/", set()),
+        (b"p" * 154 + b"/" + b"n" * 100 + b"/", {b"path"}),
+        (b"p" * 156 + b"/" + b"n" * 99, {b"path"}),
+        (b"p" * 100 + b"/" + b"q" * 54 + b"/" + b"n" * 100, set()),
+        (b"p" * 100 + b"/" + b"q" * 55 + b"/" + b"n" * 99, {b"path"}),
+        (b"a/" * 150, {b"path"}),
+        (b"a/" * 128, set()),
+        (b"\xc3\xa9" * 60, {b"path"}),
+        (b"\xe9" * 101, {b"hdrcharset", b"path"}),
+        (b"/" * 256, {b"path"}),
     ],
-)  # fmt: skip
+)
 def test_names(name: bytes, records: set[bytes]) -> None:
     header = h.encode(name, 5)
     assert set(records_of(header)) == records
@@ -117,19 +133,27 @@ def test_names(name: bytes, records: set[bytes]) -> None:
 @each_row(
     ("fields", "records"),
     [
-        ({"size": 8**11 - 1}, {}), ({"size": 8**11}, {b"size": b"8589934592"}),
-        ({"size": GIB9}, {b"size": b"9663676416"}), ({"mtime": 8**11 - 1}, {}),
-        ({"mtime": 8**11}, {b"mtime": b"8589934592"}), ({"mtime": 1700000000.0}, {}),
-        ({"mtime": 1.5}, {b"mtime": b"1.5"}), ({"mtime": 1e-7}, {b"mtime": b"0.0000001"}),
-        ({"mtime": 1e18}, {b"mtime": b"1000000000000000000"}), ({"mtime": -1}, {b"mtime": b"-1"}),
-        ({"mtime": -0.25}, {b"mtime": b"-0.25"}), ({"mtime": -0.0}, {}),
-        ({"uid": 8**7 - 1, "gid": 8**7}, {b"gid": b"2097152"}), ({"uid": 2**31}, {b"uid": b"2147483648"}),
-        ({"mode": 0o7777777}, {}), ({"typeflag": b.DIRECTORY}, {}),
+        ({"size": 8**11 - 1}, {}),
+        ({"size": 8**11}, {b"size": b"8589934592"}),
+        ({"size": GIB9}, {b"size": b"9663676416"}),
+        ({"mtime": 8**11 - 1}, {}),
+        ({"mtime": 8**11}, {b"mtime": b"8589934592"}),
+        ({"mtime": 1700000000.0}, {}),
+        ({"mtime": 1.5}, {b"mtime": b"1.5"}),
+        ({"mtime": 1e-7}, {b"mtime": b"0.0000001"}),
+        ({"mtime": 1e18}, {b"mtime": b"1000000000000000000"}),
+        ({"mtime": -1}, {b"mtime": b"-1"}),
+        ({"mtime": -0.25}, {b"mtime": b"-0.25"}),
+        ({"mtime": -0.0}, {}),
+        ({"uid": 8**7 - 1, "gid": 8**7}, {b"gid": b"2097152"}),
+        ({"uid": 2**31}, {b"uid": b"2147483648"}),
+        ({"mode": 0o7777777}, {}),
+        ({"typeflag": b.DIRECTORY}, {}),
         ({"typeflag": b.SYMLINK, "linkname": b"t" * 100}, {}),
         ({"typeflag": b.SYMLINK, "linkname": b"t" * 101}, {b"linkpath": b"t" * 101}),
         ({"typeflag": b.HARD_LINK, "linkname": b"\xe9" * 101}, {b"hdrcharset": b"BINARY", b"linkpath": b"\xe9" * 101}),
     ],
-)  # fmt: skip
+)
 def test_fields(fields: dict[str, Any], records: dict[bytes, bytes]) -> None:
     fields = {"size": 0, **fields}
     header = h.encode(b"a", **fields)
@@ -144,12 +168,25 @@ def test_fields(fields: dict[str, Any], records: dict[bytes, bytes]) -> None:
 @each_row(
     "fields",
     [
-        {"name": b""}, {"name": b"a\0b"}, {"name": b"a" * 200 + b"\0"}, {"size": -1}, {"size": 2**63}, {"uid": -1},
-        {"gid": -1}, {"mode": -1}, {"mode": 0o10000000}, {"mtime": float("nan")}, {"mtime": float("inf")},
-        {"mtime": 10**400}, {"typeflag": b""}, {"typeflag": b"00"}, {"typeflag": b.SYMLINK, "linkname": b"a\0b"},
-        {"typeflag": b.SYMLINK, "size": 1}, {"typeflag": b.DIRECTORY, "size": 1},
+        {"name": b""},
+        {"name": b"a\0b"},
+        {"name": b"a" * 200 + b"\0"},
+        {"size": -1},
+        {"size": 2**63},
+        {"uid": -1},
+        {"gid": -1},
+        {"mode": -1},
+        {"mode": 0o10000000},
+        {"mtime": float("nan")},
+        {"mtime": float("inf")},
+        {"mtime": 10**400},
+        {"typeflag": b""},
+        {"typeflag": b"00"},
+        {"typeflag": b.SYMLINK, "linkname": b"a\0b"},
+        {"typeflag": b.SYMLINK, "size": 1},
+        {"typeflag": b.DIRECTORY, "size": 1},
     ],
-)  # fmt: skip
+)
 def test_fields_that_do_not_fit(fields: dict[str, Any]) -> None:
     said = {"name": b"a", "size": 0, **fields}
     with pytest.raises(ValueError, match=r"."):
@@ -325,11 +362,16 @@ def test_tarfile_reads_the_name_of_a_sparse_file_and_not_the_placeholder() -> No
 @each_row(
     ("header", "new"),
     [
-        (PLAIN, b""), (PLAIN, b"a\0b"), (b"", b"b"), (PLAIN[:511], b"b"), (X(b"a", {b"path": b"a"}), b"b"),
-        (X(b"a", {b"path": b"a"}) + PLAIN[:100], b"b"), (h._extension(X(b"a", {})[:512], b"9 junk") + PLAIN, b"b"),
+        (PLAIN, b""),
+        (PLAIN, b"a\0b"),
+        (b"", b"b"),
+        (PLAIN[:511], b"b"),
+        (X(b"a", {b"path": b"a"}), b"b"),
+        (X(b"a", {b"path": b"a"}) + PLAIN[:100], b"b"),
+        (h._extension(X(b"a", {})[:512], b"9 junk") + PLAIN, b"b"),
         (b.seal(X(b"a", {})[:124] + b"junk" + X(b"a", {})[128:512]) + PLAIN, b"b"),
     ],
-)  # fmt: skip
+)
 def test_headers_that_cannot_be_renamed(header: bytes, new: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         h.rename(header, new)

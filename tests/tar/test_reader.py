@@ -185,10 +185,14 @@ def test_invalid_numbers(head: bytes, detail: str) -> None:
 @each_row(
     "size",
     [
-        b"zzzzzzzzzzz\0", b"\xff" * 12, b"\x80" + b"\x7f" * 11, b"00000000000\0", b"00000000009\0",
+        b"zzzzzzzzzzz\0",
+        b"\xff" * 12,
+        b"\x80" + b"\x7f" * 11,
+        b"00000000000\0",
+        b"00000000009\0",
         b.format_number(1 << 62, 12),
     ],
-)  # fmt: skip
+)
 def test_a_message_is_the_same_in_any_window(size: bytes) -> None:
     """What is said of a header does not depend on how much of the archive is in memory."""
     bad = with_field(with_field(header.encode(b"a.bin", 0), 124, size), 0, bytes(100))  # nor a name
@@ -500,13 +504,19 @@ def damaged(at: int) -> bytes:
 @each_row(
     ("data", "pos", "found"),
     [
-        (b"", 0, None), (MARKER, 0, None), (b"x" * 5000, 0, None), (b"x" * 512 + member("a"), 0, 512),
-        (b"x" * 512 + member("a"), 512, 512), (b"x" * 512 + member("a"), 1024, None),
-        (b"x" * 511 + member("a"), 0, None), (b"x" * 512 * 1000 + member("a"), 0, 512_000),
-        (b"x" * 512 * 3000 + member("a")[:511], 0, None), (bytes(5120) + member("a"), 0, 5120),
+        (b"", 0, None),
+        (MARKER, 0, None),
+        (b"x" * 5000, 0, None),
+        (b"x" * 512 + member("a"), 0, 512),
+        (b"x" * 512 + member("a"), 512, 512),
+        (b"x" * 512 + member("a"), 1024, None),
+        (b"x" * 511 + member("a"), 0, None),
+        (b"x" * 512 * 1000 + member("a"), 0, 512_000),
+        (b"x" * 512 * 3000 + member("a")[:511], 0, None),
+        (bytes(5120) + member("a"), 0, 5120),
         (b"x" * 512 + with_field(member("v7"), 257, bytes(8)), 0, 512),
     ],
-)  # fmt: skip
+)
 def test_find_header(data: bytes, pos: int, found: int | None, kind: str) -> None:
     """Only whole blocks at multiples of 512 are headers, including V7 headers."""
     assert find_header(SOURCES[kind](data), pos) == found

@@ -68,13 +68,17 @@ def test_any_order_of_calls(calls: list[tuple[str, int, int]], small: int, piece
 @each_row(
     ("numbers", "limits", "calls"),
     [
-        ([], {}, ""), ([5], {}, "copy"), (range(8), {}, "copy"), ([1, 1], {"SMALL": 0}, "copy copy"),
-        ([0, 1, 3, 4], {"SMALL": 0}, "copy copy"), ([0, 1, 3, 4], {}, "writev copy"),
+        ([], {}, ""),
+        ([5], {}, "copy"),
+        (range(8), {}, "copy"),
+        ([1, 1], {"SMALL": 0}, "copy copy"),
+        ([0, 1, 3, 4], {"SMALL": 0}, "copy copy"),
+        ([0, 1, 3, 4], {}, "writev copy"),
         ([7, 6, 5, 4, 3, 2, 1], {}, "writev copy"),
         ([7, 6, 5, 4, 3, 2, 1], {"GATHERED": 2 * ENTRY}, "writev writev copy"),
         ([7, 6, 5, 4, 3, 2, 1], {"PIECES": 1}, "writev writev writev copy"),
     ],
-)  # fmt: skip
+)
 def test_copies(numbers: Iterable[int], limits: dict[str, int], calls: str) -> None:
     """Adjacent ranges are a single copy; short ones are written together, a limited number of pieces and bytes."""
     with pytest.MonkeyPatch.context() as patch:

@@ -28,9 +28,13 @@ from tests._tools import Chunks, each_row, program
 from tests.conftest import Archive, Content, Feed, Link, Run, each_feed, entries, tar
 
 ROWS: list[tuple[str, bytes]] = [
-    ("d/a.cls", b"1"), ("d/a.jpg", bytes(range(256)) * 3), ("d/b.cls", b"2"), ("d/b.jpg", b""), ("d/c.cls", b"0"),
+    ("d/a.cls", b"1"),
+    ("d/a.jpg", bytes(range(256)) * 3),
+    ("d/b.cls", b"2"),
+    ("d/b.jpg", b""),
+    ("d/c.cls", b"0"),
     ("d/c.jpg", b"c" * 1000),
-]  # fmt: skip
+]
 
 
 def zipped(rows: Iterable[tuple[str, bytes]] = ROWS, method: int = zipfile.ZIP_STORED, **settings: Any) -> bytes:
@@ -119,10 +123,15 @@ def read(data: bytes, tmpdir: str | None = None) -> bytes:
 @each_row(
     "data",
     [
-        zipped(), zipped(method=zipfile.ZIP_DEFLATED), zipped(method=zipfile.ZIP_BZIP2),
-        zipped(method=zipfile.ZIP_LZMA), streamed(), wide(), commented(),
+        zipped(),
+        zipped(method=zipfile.ZIP_DEFLATED),
+        zipped(method=zipfile.ZIP_BZIP2),
+        zipped(method=zipfile.ZIP_LZMA),
+        streamed(),
+        wide(),
+        commented(),
     ],
-)  # fmt: skip
+)
 def test_python(data: bytes, run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """Zips by Python's zipfile are read from a file, a pipe and (instead of gzip) stdin."""
     name = archive(data, "in.zip")
@@ -479,11 +488,25 @@ def test_zip_in_a_tar(run: Run, archive: Archive, feed: Feed) -> None:
 # ---- every command
 
 COMMANDS = [
-    "cat {}", "cat {} -f cls --match b", "cat {} --shuffle 2 --seed 1", "cat {} -R k#", "sort {} -s cls",
-    "shuffle {} --seed 3", "mix {} --seed 1", "split {} -c 2 -o o-%06d.tar", "split {} -n 2 -o o-%06d.tar",
-    "tsv {} -f cls", "tsv {} -f size.jpg", "stats {}", "show {}", "get d/b.cls {}", "get d/b {}", "extract {} -C out",
-    "proc {} -c true", "check {}",
-]  # fmt: skip
+    "cat {}",
+    "cat {} -f cls --match b",
+    "cat {} --shuffle 2 --seed 1",
+    "cat {} -R k#",
+    "sort {} -s cls",
+    "shuffle {} --seed 3",
+    "mix {} --seed 1",
+    "split {} -c 2 -o o-%06d.tar",
+    "split {} -n 2 -o o-%06d.tar",
+    "tsv {} -f cls",
+    "tsv {} -f size.jpg",
+    "stats {}",
+    "show {}",
+    "get d/b.cls {}",
+    "get d/b {}",
+    "extract {} -C out",
+    "proc {} -c true",
+    "check {}",
+]
 
 
 @each_row("words", COMMANDS)

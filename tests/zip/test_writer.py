@@ -141,12 +141,16 @@ def test_headers(run: Run, archive: Archive) -> None:
 @each_row(
     ("seconds", "expected"),
     [
-        (0, (1980, 1, 1, 0, 0, 0)), (-5, (1980, 1, 1, 0, 0, 0)), (315532800, (1980, 1, 1, 0, 0, 0)),
-        (1234567891, (2009, 2, 13, 23, 31, 30)), (4354819198, (2107, 12, 31, 23, 59, 58)),
-        (1 << 40, (2107, 12, 31, 23, 59, 58)), (1 << 80, (2107, 12, 31, 23, 59, 58)),
+        (0, (1980, 1, 1, 0, 0, 0)),
+        (-5, (1980, 1, 1, 0, 0, 0)),
+        (315532800, (1980, 1, 1, 0, 0, 0)),
+        (1234567891, (2009, 2, 13, 23, 31, 30)),
+        (4354819198, (2107, 12, 31, 23, 59, 58)),
+        (1 << 40, (2107, 12, 31, 23, 59, 58)),
+        (1 << 80, (2107, 12, 31, 23, 59, 58)),
         (-1 << 80, (1980, 1, 1, 0, 0, 0)),
     ],
-)  # fmt: skip
+)
 def test_times(seconds: int, expected: tuple[int, ...]) -> None:
     """Times of a zip range from 1980 to 2107, in steps of two seconds."""
     time, date = dos_time(seconds)
@@ -157,10 +161,20 @@ def test_times(seconds: int, expected: tuple[int, ...]) -> None:
 @each_row(
     "seconds",
     [
-        0, 1, 315532801, 1234567891, (1 << 31) - 1, 1 << 31, (1 << 32) + 5, 4354819199, 1 << 33, 253402300799, -5,
+        0,
+        1,
+        315532801,
+        1234567891,
+        (1 << 31) - 1,
+        1 << 31,
+        (1 << 32) + 5,
+        4354819199,
+        1 << 33,
+        253402300799,
+        -5,
         -11644473599,
     ],
-)  # fmt: skip
+)
 def test_exact_times(seconds: int, run: Run, archive: Archive, here: Path) -> None:
     """Exact times of any year, from headers or PAX records, are restored from extra fields."""
     archive(one(mtime=seconds))
@@ -258,13 +272,22 @@ def test_long_directory(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPa
 @each_row(
     "words",
     [
-        "cat in.tar -f cls -o o.tar", "cat in.tar --match b -R k# -o o.tar", "split in.tar -c 2 -o o-%06d.tar",
-        "split in.tar -s 5000 -o o-%06d.tar", "split in.tar -n 2 -o o-{0..1}.tar",
-        "sort in.tar -s cls -t str -o o.tar", "sort in.tar -c 1 -o o-%d.tar", "shuffle in.tar --seed 3 -o o.tar",
-        "shuffle in.tar --seed 3 -c 2 -o o-%06d.tar", "mix in.tar --seed 1 -o o.tar", "proc in.tar -c true -o o.tar",
-        "create recipe -o o.tar", "get d/b in.tar -o o.tar", "check in.tar --fix o.tar",
+        "cat in.tar -f cls -o o.tar",
+        "cat in.tar --match b -R k# -o o.tar",
+        "split in.tar -c 2 -o o-%06d.tar",
+        "split in.tar -s 5000 -o o-%06d.tar",
+        "split in.tar -n 2 -o o-{0..1}.tar",
+        "sort in.tar -s cls -t str -o o.tar",
+        "sort in.tar -c 1 -o o-%d.tar",
+        "shuffle in.tar --seed 3 -o o.tar",
+        "shuffle in.tar --seed 3 -c 2 -o o-%06d.tar",
+        "mix in.tar --seed 1 -o o.tar",
+        "proc in.tar -c true -o o.tar",
+        "create recipe -o o.tar",
+        "get d/b in.tar -o o.tar",
+        "check in.tar --fix o.tar",
     ],
-)  # fmt: skip
+)
 def test_commands(words: str, run: Run, here: Path, archive: Archive) -> None:
     """All commands that write archives write the same entries to a zip if the output's name ends in .zip."""
     archive(SAMPLES)
