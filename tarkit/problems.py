@@ -1,4 +1,7 @@
-"""The table of problems of archives: names, defaults, effects of --allow and --skip, repairs; and `Policy`."""
+"""The table of problems of archives: names, defaults, effects of --allow and --skip, repairs; and `Policy`.
+
+What only `check` finds is in `tarkit.checking.findings`.
+"""
 
 from __future__ import annotations
 
