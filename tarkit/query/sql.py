@@ -6,6 +6,7 @@ import os
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from itertools import chain
 from typing import Any, BinaryIO
 
@@ -119,9 +120,11 @@ def write_query(query: str, output: Output, run: Run, options: SqlOptions, stora
         columns = [Column(name, (Name(name, exact=True),)) for name in result.columns]
         check_heads(columns, format)
         _check_view(output, [column.head for column in columns])
+        with engine.errors():
+            reader = (getattr(result, "to_arrow_reader", None) or result.fetch_arrow_reader)(ROWS)  # before DuckDB 1.5
+            _check_types(reader.schema, format)
         with engine.errors(), output.open(engine.locations) as sink:
-            reader = getattr(result, "to_arrow_reader", None) or result.fetch_arrow_reader  # before DuckDB 1.5
-            batches = _counted(reader(ROWS), run)
+            batches = _counted(reader, run)
             if format == "parquet":
                 parts = _parquet(batches, output)
             elif shown:
@@ -138,6 +141,19 @@ def _check_view(output: Output, columns: Sequence[str]) -> None:
     if missing and output.location.text.lower().endswith(VIEW):
         words = f"{output.location.name}: a view has the columns {', '.join(REQUIRED)}; missing: {', '.join(missing)}"
         raise Usage(words, "select them, or name the output NAME.parquet")
+
+
+def _check_types(schema: Any, format: str) -> None:
+    """Raise Usage for a column with a type that pyarrow does not write: a union, in Parquet an interval."""
+    arrow, parquet = load_pyarrow("SQL")
+    for field in schema:
+        try:
+            arrow.schema([field]).empty_table()
+            if format == "parquet":
+                parquet.write_metadata(_plain_schema(arrow, [field]), BytesIO())
+        except arrow.ArrowNotImplementedError:
+            words = f"the column {show(field.name)} has a type that is not written: {field.type}"
+            raise Usage(words, f"cast it: {show(field.name)}::varchar") from None
 
 
 def _counted(reader: Any, run: Run) -> Iterator[Any]:

@@ -109,6 +109,27 @@ def test_queries(query: str, expected: list[str], run: Run) -> None:
     assert sorted(os.listdir()) == before
 
 
+@pytest.mark.parametrize("format", ["parquet", "tsv", "jsonl"])
+def test_types_of_duckdb(format: str, run: Run) -> None:
+    """A value of any type is written, or its column is named with the repair, and nothing is left."""
+    write_tables()
+    values = """1::utinyint 1::hugeint 1::uhugeint [1::hugeint] 1.5::float 1.5::decimal(30,2) 'infinity'::timestamp
+        '2020-01-01'::timestamp_ns date'2020-01-01' time'10:00:00' '10:00:00+01'::timetz '101'::bit 'x'::blob uuid()
+        now() true null 'a'::enum('a') [1,2] array_value(1,2) {'a':1} map{'a':1} '{"a":1}'::json
+        to_days(1) [to_days(1)] {'a':to_days(1)} union_value(x:=1)"""
+    refused = []
+    for value in values.split():
+        ran = run("sql", f"select {value} v from 'in.tar'", "--format", format, "-o", "made", exit=None)
+        assert Path("made").exists() == (ran.status == 0)
+        if ran.status:
+            assert ran.lines[0].startswith("tarkit: the column 'v' has a type that is not written: ")
+            assert ran.lines[1] == "hint: cast it: 'v'::varchar"
+            refused.append(value)
+        else:
+            Path("made").unlink()
+    assert refused == values.split()[-4 if format == "parquet" else -1 :]
+
+
 def test_types_that_change(run: Run, archive: Archive) -> None:
     """Text that is a number is one, unless other samples have text there; then all are text, as they are written."""
     archive({"a.cls": b"1", "b.cls": b"x", "c.n": b"2", "d.n": b"2.5", "e.bin": b"\xff", "f.bin": b"7"})
