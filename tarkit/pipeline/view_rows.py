@@ -439,7 +439,7 @@ class ViewFile:
             chunks = self._file.metadata.row_group(number)
             rows = max(min(MANY, BYTES * chunks.num_rows // max(chunks.total_byte_size, 1)), 1)
             try:
-                for batch in self._file.iter_batches(rows, row_groups=[number]):
+                for batch in self._file.iter_batches(rows, row_groups=[number], use_threads=False):
                     low, high = self._inside(before + first, batch.num_rows)
                     if low < high:
                         part = batch.slice(low, high - low)
