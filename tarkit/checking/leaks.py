@@ -34,8 +34,8 @@ from tarkit.streams.location import Location, is_view
 DISTANCE = 4  # bits in which hashes of pictures that look alike may differ, unless others are asked for
 FARTHEST = 16
 _CELL = 16 << 20  # bytes of a field that is compared
-_LONG = 32  # bytes of a value, of which more are hashed,
-_DIGITS = 64  # but for values of so many: those of `sha256.FIELD`
+_LONG = 32  # bytes of a value; of longer ones the digest is kept
+_DIGITS = 64  # bytes of a value that is kept all the same, as those of `sha256.FIELD` are
 _PLACE = Struct("<BIQQ")  # the set (0 or 1), the index of a shard in it, the offset, the number of the sample
 _HASH = re.compile(rb"[0-9A-Fa-f]{16}")
 _NONE = (1 << 64) - 1  # in place of the bits and the position of a hash

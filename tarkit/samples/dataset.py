@@ -355,26 +355,25 @@ class ComingKeys:
     """
 
     def __init__(self) -> None:
-        self._keys: Sequence[bytes] = ()
+        self.note(())
 
-    def note(self, keys: Sequence[bytes]) -> None:
+    def note(self, keys: Sequence[bytes | None]) -> None:
         """Set the keys, in order."""
         self._keys = keys
+        self._places: dict[bytes | None, int] = {}  # the first of each key, once one is asked for
 
     def noted(self, batches: Iterable[SampleBatch]) -> Iterator[SampleBatch]:
         """Yield batches; the keys of one with several samples are noted before."""
         for batch in batches:
             if batch.count > 1:
-                self._keys = batch.keys  # type: ignore[assignment]
+                self.note(batch.keys)
             yield batch
 
     def following(self, key: bytes, most: int) -> Sequence[bytes]:
         """Return a key and those behind it, at most so many together; the key alone if it is not among those noted."""
-        try:
-            at = self._keys.index(key)
-        except ValueError:
-            return (key,)
-        return self._keys[at : at + most]
+        self._places = self._places or dict(zip(reversed(self._keys), reversed(range(len(self._keys))), strict=True))
+        at = self._places.get(key)
+        return (key,) if at is None else self._keys[at : at + most]  # type: ignore[return-value]
 
 
 class ListedKeys(Protocol):
