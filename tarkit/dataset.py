@@ -480,8 +480,9 @@ class Dataset(Chain):
         """Give samples the rows of a table with their keys. Its columns are values then, before fields: see `set`.
 
         A second `join` makes fields of all columns of the first table, as `set()` does, and so does a loader, unless
-        `set` was called; `set("")` makes none. Order and number of the samples stay. 64 MB of the table are in memory,
-        the rest is in temporary space.
+        `set` was called; `set("")` makes none. A view that is written has the columns, an archive only those that `set`
+        made fields of. Order and number of the samples stay. 64 MB of the table are in memory, the rest is in temporary
+        space.
 
         Args:
             table: a file, by its suffix csv, tsv, jsonl or Parquet; a view; or archives (`tar`), or a dataset, of which

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -9,7 +10,9 @@ from dataclasses import dataclass, field
 
 from tarkit.checking.findings import Finding
 from tarkit.errors import show
+from tarkit.samples.lookup import column_words
 from tarkit.samples.names import composed, form_words
+from tarkit.samples.sample import TarSample
 from tarkit.sizes import plural
 
 SETS = 4096  # distinct lists of fields of a shard that are remembered
@@ -42,12 +45,18 @@ class FieldSet:
         self.lower = frozenset(map(bytes.lower, self.names))
         self.has_duplicates = len(set(self.names)) < len(self.names)
 
-    def missing(self, required: Iterable[tuple[bytes, ...]], key: bytes) -> Iterator[str]:
-        """Yield messages about required fields, each a tuple of alternatives in lower case, that a sample lacks."""
+    def missing(
+        self, required: Iterable[tuple[bytes, ...]], key: bytes, sample: TarSample | None = None
+    ) -> Iterator[str]:
+        """Yield messages about required fields, each a tuple of alternatives in lower case, that a sample lacks.
+
+        The `sample` of a view may have columns of these names.
+        """
         for names in required:
             if self.lower.isdisjoint(names):
                 have = ", ".join(map(show, self.names))
-                yield f"{show(key)} has no field {' or '.join(map(show, names))}, it has {have}"
+                columns = "" if sample is None else column_words(sample, map(os.fsdecode, names))
+                yield f"{show(key)} has no field {' or '.join(map(show, names))}, it has {have}{columns}"
 
 
 class FieldSets:

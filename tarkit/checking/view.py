@@ -130,7 +130,7 @@ class ViewCheck:
         if len(self._batch) >= BATCH:
             yield from self._samples()
         names = tuple(entry.name[len(key) + 1 :] for entry in entries)
-        for detail in self._sets.of(names, sample.start, key).missing(checks.require, key):
+        for detail in self._sets.of(names, sample.start, key).missing(checks.require, key, sample):
             yield Finding("missing-field", report.shard, None, key, detail, "error")
         if self.decode is not None:
             faults = [fault for entry in entries for fault in self.decode.entry(entry, key, sample.source, False)]

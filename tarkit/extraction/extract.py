@@ -11,6 +11,7 @@ from tarkit.errors import TarkitError, Usage, show, spell
 from tarkit.extraction.directory import OutputDirectory
 from tarkit.extraction.extraction import Extraction, way_out
 from tarkit.options import Options, row
+from tarkit.pipeline.archive import with_columns_told
 from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.output import and_archives, status_of, total_size
 from tarkit.pipeline.run import Run
@@ -106,6 +107,7 @@ def extract(
                     raise _in_the_way(output, extraction)
                 extraction.policy = policy
             extraction.begin()
+            batches = with_columns_told(batches, data, flow)
             for sample in run.watch("writing", singly(batches), lambda: extraction.written, total_size(data.locations)):
                 extraction.write(sample)
             flow.finish()

@@ -5,6 +5,7 @@ An index next to a shard is used to find the sample, if it matches the shard (se
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 
 from tarkit.choosing.select import OTHERS
@@ -16,7 +17,7 @@ from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import WHOLE, Sample
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.items import SampleItems, describe_sample
-from tarkit.samples.lookup import missing_field
+from tarkit.samples.lookup import column_words, missing_field
 from tarkit.samples.names import NearKeys, composed, fold, form_words, near_field, other_form
 from tarkit.samples.sample import TarSample, key_of, singly
 from tarkit.sizes import plural
@@ -178,6 +179,7 @@ def _no_field(samples: _KeySamples, fields: Sequence[bytes], lacking: TarSample 
         cut = len(lacking.key or b"") + 1
         names = tuple(entry.name[cut:] for entry in lacking.entries if key_of(entry) is not None)
         hint = f"{show(lacking.key or b'')} has {', '.join(map(show, names))}"
+        hint += column_words(lacking, map(os.fsdecode, fields))
         if near := next(filter(None, (near_field(names, field) for field in fields)), None):
             hint += f"; did you mean {show(near)}?"
     return TarkitError(f"no selected sample has a field {' or '.join(map(show, fields))}: {samples.searched}", hint)

@@ -91,8 +91,8 @@ class TableInputOptions(Options):
         more="FIELD:COLUMN, of an INPUT in .parquet, .tfrecord or .mds, of a view, or of --join TABLE; json:{A,B} and "
         "json.A set members, the others stay. Null in a cell removes the field. By default a column of an INPUT is the "
         "field of its name, a picture or a sound that of its format, and the number of a class cls; columns of a "
-        "joined table are fields, which must be new ('' for none); those of a view are values. Samples of "
-        "archives beside such inputs stay as they are.",
+        "joined table are fields, which must be new ('' for none), but values of an OUT that is a view; those of a "
+        "view are values. Samples of archives beside such inputs stay as they are.",
         parse=parse_set,
     )
     key: str | None = row(

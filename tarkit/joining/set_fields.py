@@ -8,12 +8,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from tarkit import errors
 from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
 from tarkit.joining.altered import AlteredSample
 from tarkit.joining.columns import JoinedColumns
 from tarkit.joining.edit import FieldEdit, assigned
 from tarkit.joining.join import Join, JoinedRow
+from tarkit.joining.table import JoinTable
 from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.steps import Flow, Step
 from tarkit.pipeline.view_rows import NotView, view_file
@@ -59,8 +59,12 @@ class SetFields(Step):
             Usage: the output is a view, which has no new contents.
             TarkitError: a view among the inputs has no column of a name.
         """
+        columns = flow.tables[-1] if flow.tables else None
+        table = columns.table if isinstance(columns, JoinedColumns) else None
+        if flow.as_view and table is not None and not table.is_view and self.assignments is None:
+            return batches  # a view has columns as values
         if flow.as_view:
-            self._refuse_contents(flow)
+            self._refuse_contents(table)
         if self.assignments and not flow.tables:
             for location in filter(is_view, flow.inputs.locations):
                 with suppress(NotView):
@@ -70,22 +74,16 @@ class SetFields(Step):
                             raise no_column(location.name, column, names)
         return FieldSetter(self.assignments, flow.run.policy, flow.as_view).apply(singly(batches))
 
-    def _refuse_contents(self, flow: Flow) -> None:
+    def _refuse_contents(self, table: JoinTable | None) -> None:
         """Raise Usage for fields that columns become; those of samples that a joined view places are ranges."""
-        columns = flow.tables[-1] if flow.tables else None
-        table = columns.table if isinstance(columns, JoinedColumns) else None
         named = self.assignments or ()
         if table is not None and table.is_view:
             named = [one for one in named if one.members or one.column in table.names]
-        elif self.assignments is None:
-            named = [Assignment("", "")]
         for one in named:
-            option, field = spell("set", one.field or True), show(one.field) if one.field else "a field of a column"
-            words = f"{option}: a view names ranges of plain archives, and {field} has new contents"
-            keeps = f"{spell('set', '')} keeps columns" if errors.command_line is not None else "columns stay"
-            raise Usage(
-                words, f"{keeps} as values of the view; where it is the input, {spell('set')} makes fields of them"
-            )
+            what = f"{show(one.field)} has new contents"
+            words = f"{spell('set', one.field)}: a view names ranges of plain archives, and {what}"
+            hint = f"without {spell('set')} the columns of a joined table are values of the view; where it is the input"
+            raise Usage(words, f"{hint}, {spell('set')} makes fields of them")
 
 
 def with_columns(data: Joined) -> Joined:

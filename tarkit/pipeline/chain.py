@@ -318,9 +318,10 @@ class Chain:
         with ExitStack() as stack:
             stack.push(flow)  # processes of the first steps end with an error of a later one
             if any(map(is_view, self.locations)):
-                from tarkit.pipeline.view_rows import shared_views
+                from tarkit.pipeline.view_rows import all_columns, shared_views
 
                 flow.stack.enter_context(shared_views(self.locations))
+                flow.columns = all_columns(self.locations)
                 inputs.unread = listed and self._take_rows()
             for number, step in enumerate(steps):
                 step.prepare(inputs, steps[:number], run)

@@ -6,6 +6,7 @@ from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Va
 from typing import TYPE_CHECKING, Any, Literal, Self, cast, overload
 
 from tarkit.errors import MissingLibrary, Problem, TarkitError, Unsupported, show
+from tarkit.samples.lookup import column_words
 from tarkit.samples.names import spelled
 from tarkit.samples.sample import TarSample
 from tarkit.streams.ranges import Held, HeldRange
@@ -115,7 +116,8 @@ class Sample(Mapping[str, bytes]):
             return contents[field]
         name = self._spelled(field)
         if name is None:
-            raise KeyError(f"{field}: no such field; the sample {self.key} has {', '.join(self.keys())}")
+            words = f"{field}: no such field; the sample {self.key} has {', '.join(self.keys())}"
+            raise KeyError(words + column_words(self._sample, [field]))
         return contents[name] if contents else self._read(self._index()[name])
 
     def __contains__(self, field: object) -> bool:

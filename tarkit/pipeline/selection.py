@@ -154,7 +154,13 @@ class ChangeOptions(Options):
     """Which fields, where others are chosen in another way."""
 
     drop: tuple[str, ...] = row(
-        "Fields", "--drop", default=(), complete="fields", metavar="GLOB", help="Drop fields that match GLOB."
+        "Fields",
+        "--drop",
+        default=(),
+        complete="fields",
+        metavar="GLOB",
+        help="Drop fields that match GLOB.",
+        more="The options under Select, and a sort, see them before. Columns of a view stay.",
     )
     require: tuple[str, ...] = row(
         "Fields",

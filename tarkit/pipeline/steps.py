@@ -50,6 +50,7 @@ class Flow:
             for otherwise.
         as_view: whether the output is a view, which has values of samples, and no new contents.
         tables: those that samples are joined with, whose columns a view has.
+        columns: the names of the columns of the views among the inputs, but for names such as `__into__`.
         at_end: called after the last sample; they raise TarkitError or report.
         stack: the processes and outputs of steps; leaving a `with` block of the flow ends them, so that no process
             lives on with the traceback of an exception, and completes outputs.
@@ -64,6 +65,7 @@ class Flow:
     reread: Callable[[Policy], Iterator[SampleBatch]] = lambda policy: iter(())
     as_view: bool = False
     tables: list[ValueTable] = field(default_factory=list)
+    columns: Sequence[str] = ()
     at_end: list[Callable[[], None]] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
 

@@ -528,6 +528,15 @@ def common_columns(locations: Sequence[Location]) -> frozenset[str]:
     return frozenset(set.intersection(*columns) if columns else ())
 
 
+def all_columns(locations: Sequence[Location]) -> list[str]:
+    """Return the columns with values of all views among inputs, in order, without names such as `__into__`."""
+    columns: dict[str, None] = {}
+    for location in filter(is_view, locations):
+        with suppress(NotView):
+            columns |= dict.fromkeys(view_file(location).values)
+    return [name for name in columns if not (name.startswith("__") and name.endswith("__"))]
+
+
 def view_file(location: Location, take: bool = False) -> ViewFile:
     """Return the file of a view: the one that is shared, for the last time with `take`, or a new one.
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
 
+from tarkit import errors
 from tarkit.errors import Problem, show
 from tarkit.samples.names import form_words, near_field, other_form, spelled
-from tarkit.samples.sample import KEYLESS, TarSample, key_of
+from tarkit.samples.sample import ABSENT, KEYLESS, TarSample, key_of
 from tarkit.sizes import plural
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
@@ -220,11 +221,25 @@ def missing_field(sample: TarSample, names: tuple[bytes, ...]) -> Problem:
     key = sample.key or b""
     fields = [entry.name[len(key) + 1 :] for entry in sample.entries if key_of(entry)]
     message = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {', '.join(map(show, fields))}"
-    if same := next((form for name in names if (form := other_form(fields, name)) is not None), None):
+    if columns := column_words(sample, map(os.fsdecode, names)):
+        message += columns
+    elif same := next((form for name in names if (form := other_form(fields, name)) is not None), None):
         message += f"; {show(same)} is that name {form_words(same)}"
     elif near := next(filter(None, (near_field(tuple(fields), name) for name in names)), None):
         message += f"; did you mean {show(near)}?"
     return Problem("missing-field", sample.source.name, sample.start, message)
+
+
+def column_words(sample: TarSample, names: Iterable[str]) -> str:
+    """Return what a message about missing fields says if a view, or a joined table, has a column of such a name."""
+    from shlex import quote
+
+    row = sample.row
+    column = next((name for name in names if row is not None and row.value(name) not in (ABSENT, None)), None)
+    if column is None:
+        return ""
+    way = f"set({column!r})" if errors.command_line is None else f"tarkit cat --set {quote(column)}"
+    return f"; {show(column)} is a column, which {way} makes a field"
 
 
 def number_or_text(text: str) -> int | float | str:

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
 from tarkit.errors import Problem, show
 from tarkit.samples.lookup import JSON, FieldLookup, is_unicode
-from tarkit.samples.names import near_field
+from tarkit.samples.names import near_field, spelled
 from tarkit.samples.properties import PROPERTIES
 from tarkit.samples.sample import ABSENT
 from tarkit.tar.reader import Raw
@@ -115,6 +115,11 @@ class Name:
                 return False
             raise
         return True
+
+    def is_in(self, fields: Collection[bytes]) -> bool:
+        """Return whether these fields may have a value of this name, such as a JSON that a path leads into."""
+        names = [self.field, *(field for field, _ in self.paths), *([self.word[1]] if self.has_word else [])]
+        return self.is_key or any(not name or spelled(fields, name) is not None for name in names)
 
     def _in_row(self, lookup: FieldLookup) -> Any:
         """Return the value that a row has, as bytes if it is the content of a field; None: the archive is asked."""

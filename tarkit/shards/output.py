@@ -166,7 +166,7 @@ class ShardsOutput(ShardsPlan):
             directory=self.output.directory,
             decode_ahead=True,
         )
-        return self.write_samples(without_strays(check_keys(batches, flow), run.policy), flow)
+        return self.write_samples(without_strays(check_keys(batches, data, flow), run.policy), flow)
 
     def write_samples(
         self, batches: Iterator[SampleBatch], flow: Flow, sizes: Iterator[int] | None = None
@@ -282,10 +282,12 @@ def write_equal(
     """
     output.series[0].template.name(output.starts[0] + shards - 1)  # raises if there is no such name
     output.refuse_inputs(data.locations)
-    contents = output.view is None
-    batches, flow = data.batches(run, contents=contents, directory=output.output.directory, spool=True)
+    as_view = output.view is not None
+    batches, flow = data.batches(
+        run, contents=not as_view, as_view=as_view, directory=output.output.directory, spool=True
+    )
     with flow:
-        batches = without_strays(check_keys(batches, flow), run.policy)
+        batches = without_strays(check_keys(batches, data, flow), run.policy)
         if even == "count":
             batches, sizes = _divide(batches, flow, shards, remainder)
             return output.write_samples(batches, flow, sizes)

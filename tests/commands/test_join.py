@@ -561,6 +561,26 @@ def test_types_of_columns(suffix: str, cells: list[Any], expected: list[Any], ru
     assert repr(found) == repr(expected)
 
 
+def test_columns_of_a_view_that_is_written(run: Run, archive: Archive) -> None:
+    """A view has the columns as values, whether it is said or not; a field of one has new contents, which it cannot."""
+    pytest.importorskip("pyarrow", reason="views are Parquet files")
+    archive(SAMPLES, "a.tar")
+    run("cat", "a.tar", "--join", f"{table('t.csv')}:id", "-o", "v.parquet")
+    run("cat", "a.tar", "--join", "t.csv:id", "--set", "", "-o", "said.parquet")
+    data = tarkit.open("a.tar").join("t.csv", "id")
+    data.write("python.parquet")
+    data.set().write("all.parquet")
+    for name in ("said", "python", "all"):
+        assert Path(f"{name}.parquet").read_bytes() == Path("v.parquet").read_bytes()
+    assert run("tsv", "v.parquet", "-f", "txt", "--on-missing-field", "keep").stdout.count(b"see") == 1
+    words, hint = run("cat", "a.tar", "--join", "t.csv:id", "--set", "txt", "-o", "x.parquet", exit=2).lines
+    assert words == "tarkit: --set txt: a view names ranges of plain archives, and 'txt' has new contents"
+    assert hint.startswith("hint: without --set the columns of a joined table are values of the view")
+    with pytest.raises(tarkit.Usage, match="'txt' has new contents"):
+        data.set("txt").write("x.parquet")
+    assert not os.path.exists("x.parquet")
+
+
 def test_no_columns_of_a_mix(run: Run, archive: Archive) -> None:
     """A view of a mix cannot have the columns of a table that one data set is joined with, and says so."""
     pytest.importorskip("pyarrow", reason="views are Parquet files")

@@ -115,6 +115,57 @@ def test_values(run: Run, make: Callable[[], str]) -> None:
     assert keys(run("sort", view, "-s", "score", "--reverse", "-o", "-").stdout).split()[0] == "b2"
 
 
+def test_columns_that_are_not_written(run: Run, make: Callable[[], str]) -> None:
+    """Files have fields alone: one line names the columns that are none, unless the user says which fields there are.
+
+    Columns with values of fields, which `tsv` writes, are there as fields.
+    """
+    view = [{**row, "cls": "1", "size.jpg": 3, "caption": "x", "score": 1} for row in rows(make())[:6]]
+    write("c.view.parquet", view)
+    line = "tarkit: columns are not written, as 'a0' has no such fields: 'caption', 'score'; "
+    line += "tarkit cat --set makes fields of them"
+    for words in (
+        *(
+            "cat -o x.tar",
+            "sort -o x.tar",
+            'shuffle --seed 1 --where __key__=="a0" -o x.tar',
+            "cat --drop cls -o x.tar",
+        ),
+        *("split -n 2 -o s-%d.tar", "split -c 3 -o t-%d.tar", "extract -C files"),
+    ):
+        dropped = "'cls', " if "drop" in words else ""
+        assert line.replace("'caption'", f"{dropped}'caption'") in run(*words.split(), "c.view.parquet").lines
+    for words in (
+        "cat -f jpg -o x.tar",
+        "cat --set txt:caption -o x.tar",
+        "tsv -f cls",
+        "split -n 2 -o p.view.parquet",
+    ):
+        assert "not written" not in run(*words.split(), "c.view.parquet").stderr
+    write("f.view.parquet", [{name: row[name] for name in row if name not in ("caption", "score")} for row in view])
+    assert not run("cat", "f.view.parquet", "-o", "x.tar").stderr
+
+
+def test_a_column_that_is_wanted_as_a_field(run: Run, make: Callable[[], str]) -> None:
+    """The error about the missing field says that there is such a column, and what makes a field of it."""
+    write("c.view.parquet", [{**row, "caption": None if n == 1 else "x"} for n, row in enumerate(rows(make())[:2])])
+    words = "; 'caption' is a column, which tarkit cat --set caption makes a field"
+    for command in (
+        *("cat -f caption", "cat --require jpg,caption", "cat --where size.caption>1", "check --require caption"),
+        *("sort -s width.caption", "extract -C x -f caption", "get -f caption"),
+    ):
+        ran = run(*command.split(), "c.view.parquet", exit=1)
+        assert words in ran.stdout.decode() + ran.stderr
+    assert words in run("get", "a0.caption", "c.view.parquet", exit=1).stderr
+    said = run("get", "a1.caption", "c.view.parquet", exit=1).stderr  # null
+    assert "has no field 'caption'" in said
+    assert "column" not in said
+    first, *_ = tarkit.open("c.view.parquet")
+    with pytest.raises(KeyError, match=r"; 'caption' is a column, which set\('caption'\) makes a field"):
+        first["caption"]
+    assert "caption" not in first
+
+
 def test_a_column_of_json(run: Run, archive: Archive) -> None:
     """Paths lead into a column with the text of JSON, as `tsv` writes the field, before they lead into the archive."""
     archive({"a.json": b'{"n": 1}', "b.json": b'{"n": 1}'})
