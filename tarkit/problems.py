@@ -9,7 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
-from tarkit.errors import Problem, TarkitError, Usage, hint_without_missing, respell, spell, system_hint, unreadable
+from tarkit.errors import (
+    Problem,
+    TarkitError,
+    Usage,
+    hint_without_missing,
+    respell,
+    show,
+    spell,
+    system_hint,
+    unreadable,
+)
 from tarkit.sizes import and_more, plural
 
 Action = Literal["keep", "drop"]
@@ -395,5 +405,11 @@ def _named(names: Iterable[str], option: str) -> frozenset[str]:
     chosen = {part.strip() for name in names for part in name.split(",") if part.strip()}
     unknown = sorted(chosen - PROBLEMS.keys() - {"all"})
     if unknown:
-        raise Usage(f"{option} {unknown[0]}: unknown problem; the problems are: all, {', '.join(PROBLEMS)}")
+        from difflib import get_close_matches
+
+        near = get_close_matches(unknown[0], [*PROBLEMS, "all"], 1)
+        whole = f"{spell('where', 'ok.jpg')} chooses samples whose jpg is whole"
+        alone = f"problems that check alone finds are none of these; {whole}"
+        hint = f"did you mean {show(near[0])}?" if near else alone
+        raise Usage(f"{option} {unknown[0]}: unknown problem; the problems are: all, {', '.join(PROBLEMS)}", hint)
     return ALL | (chosen - {"all"}) if "all" in chosen else frozenset(chosen)

@@ -193,5 +193,9 @@ class CheckOptions(Options):
                 raise Usage(f"{spell('leak')} requires {spell('by')}", hint)
             return None
         if not self.unique and not self.leak:
-            raise Usage(f"{spell('by')} requires {spell('leak')}, {spell('unique')} or {spell('diff')}")
+            other = f"{spell('same_as')} compares all contents; {spell('diff')} lists what differs"
+            raise Usage(
+                f"{spell('by')} requires {spell('leak')}, {spell('unique')} or {spell('diff')}",
+                other if self.same_as else None,
+            )
         return parse_compared(self.by)

@@ -125,17 +125,28 @@ class Commands(click.Group):
         except click.ClickException as error:
             path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else name
             words = path.partition(" ")[2]
-            message = " ".join(error.format_message().split())  # click's lists of choices have a line for each
             hint = f"see {path} --help"
-            if isinstance(error, click.NoSuchOption):
-                from tarkit.cli.words import answer
-
-                gone = {**REMOVED[""], **REMOVED.get(words, {})}.get(error.option_name)
-                hint = gone or (not words and answer(error.option_name)) or hint
+            if isinstance(error, click.NoSuchOption) and (other := self._other_way(words, error)):
+                error, hint = click.NoSuchOption(error.option_name, ctx=error.ctx), other  # without similar ones
+            message = " ".join(error.format_message().split())  # click's lists of choices have a line for each
             say(f"{words}: {message}" if words else message, hint, "error")
         finally:
             errors.command_line = before
         return 2
+
+    def _other_way(self, words: str, error: click.NoSuchOption) -> str | None:
+        """Return the hint for an option that a command does not have: what does it there, or which commands have it."""
+        from tarkit.cli.words import answer
+        from tarkit.sizes import and_more
+
+        option = error.option_name
+        if gone := {**REMOVED[""], **REMOVED.get(words, {})}.get(option):
+            return gone
+        if not words or error.ctx is None or not option.startswith("--"):
+            return None if words else answer(option)
+        commands = [command for name in COMMANDS if (command := self.get_command(error.ctx, name)) is not None]
+        names = [str(command.name) for command in commands if any(option in param.opts for param in command.params)]
+        return f"{option} is an option of {and_more(names, 4)}; see tarkit {words} --help" if names else None
 
 
 def guarded(function: Callable[..., int], *args: Any) -> int:

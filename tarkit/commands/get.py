@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from shlex import quote
+from shlex import join, quote
 from typing import Any
 
 import click
@@ -92,7 +92,12 @@ def get(
     if field is None:
         if not words:
             raise Usage("no KEY", "tarkit get KEY.FIELD INPUT..., or -f FIELD for the first sample that has it")
-        key, fields, words = *_parse(words[0]), words[1:]
+        try:
+            key, fields = _parse(words[0])
+        except Usage as error:
+            error.hint = _hint_behind(words) or error.hint
+            raise
+        words = words[1:]
     elif not all(fields) or "/" in field:
         raise Usage(f"invalid field {show(field)} for -f: it takes field names separated by commas")
     if fields and output.codec is not None:
@@ -139,12 +144,22 @@ def _parse(word: str) -> tuple[bytes, list[str]]:
 
 def _misread(error: TarkitError, words: Sequence[str], field: str | None, fields: Sequence[str]) -> TarkitError:
     """Return the error about a missing input, with a hint if KEY seems to be at the wrong place."""
-    if field is not None and words and (suggestion := _as_key(words[0], fields[0])):
-        hint = f"the field of one sample is KEY.FIELD, without -f: tarkit get {quote(suggestion)} INPUT..."
-        return TarkitError(f"{error}; with -f all words are inputs", hint)
-    if field is None and len(words) > 1 and os.path.isfile(words[0]) and (suggestion := _as_key(words[1])):
-        return TarkitError(str(error), f"KEY comes first: tarkit get {quote(suggestion)} {quote(words[0])}")
+    if field is None:
+        hint = _hint_behind(words)
+        return error if hint is None else TarkitError(str(error), hint)
+    for word in (words[0], words[-1]) if words else ():
+        if suggestion := _as_key(word, fields[0]):
+            hint = f"the field of one sample is KEY.FIELD, without -f: tarkit get {quote(suggestion)} INPUT..."
+            return TarkitError(f"{error}; with -f all words are inputs", hint)
     return error
+
+
+def _hint_behind(words: Sequence[str]) -> str | None:
+    """Return the hint for a KEY that comes behind the inputs; None if it does not seem so."""
+    *inputs, last = words
+    if not inputs or _as_key(words[0]) is not None or _as_key(last) is None:
+        return None
+    return f"KEY comes first: {join(['tarkit', 'get', last, *inputs[:2]])}{' ...' if len(inputs) > 2 else ''}"
 
 
 def _as_key(word: str, field: str | None = None) -> str | None:

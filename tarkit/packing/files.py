@@ -6,7 +6,6 @@ import marshal
 import os
 from array import array
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import groupby
@@ -23,8 +22,8 @@ from tarkit.stores.store import Info, StoreOptions
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tables.recipe import path_source
 
-Scanned = tuple[list[bytes], list[bytes], Counter[str]]
-"""Base names of the files and of the subdirectories of a directory, unordered; counts of other entries, by kind."""
+Scanned = tuple[list[bytes], list[bytes], list[tuple[str, bytes]]]
+"""Base names of the files and of the subdirectories of a directory, and other entries with their kind; unordered."""
 
 Symlinks = Literal["files", "all", "skip"]
 
@@ -56,7 +55,7 @@ class LocalFiles:
 
     def scan(self, directory: bytes) -> Scanned:
         """Return the content of a directory."""
-        skipped: Counter[str] = Counter()
+        skipped: list[tuple[str, bytes]] = []
         files: list[bytes] = []
         directories: list[bytes] = []
         with os.scandir(self._front + directory) as entries:
@@ -66,17 +65,17 @@ class LocalFiles:
                 elif entry.is_dir(follow_symlinks=False):
                     directories.append(entry.name)
                 elif not entry.is_symlink():
-                    skipped["neither files nor directories"] += 1
+                    skipped.append(("neither files nor directories", entry.name))
                 elif self._symlinks == "skip":
-                    skipped["symbolic links"] += 1
+                    skipped.append(("symbolic links", entry.name))
                 elif entry.is_file():
                     files.append(entry.name)
                 elif not entry.is_dir():
-                    skipped["symbolic links to nothing"] += 1
+                    skipped.append(("symbolic links to nothing", entry.name))
                 elif self._symlinks == "all":
                     directories.append(entry.name)
                 else:
-                    skipped["symbolic links to directories"] += 1
+                    skipped.append(("symbolic links to directories", entry.name))
         return files, directories, skipped
 
     def sizes(self, directory: bytes, names: list[bytes]) -> array[int]:
@@ -142,7 +141,7 @@ class ObjectFiles:
                 below.append(base[:-1])
         self._sizes = {above: of_names for above, of_names in self._sizes.items() if directory.startswith(above)}
         self._sizes[directory] = sizes
-        return list(sizes), below, Counter()
+        return list(sizes), below, []
 
     def sizes(self, directory: bytes, names: list[bytes]) -> list[int]:
         """Return the sizes of objects, from the list."""

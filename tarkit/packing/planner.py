@@ -235,8 +235,8 @@ def _divide(batches: Iterator[PlannedBatch], shards: int, even: bool, plan: Plan
 def _report(run: Run, plan: Plan, transform: SampleTransform) -> None:
     """Report the numbers of files and samples, and what readers of shards may not expect."""
     tree, rule, required = plan.tree, transform.rule, transform.required
-    for words, count in sorted(tree.skipped.items()):
-        run.tell(f"left out, {words}: {count}")
+    for words, names in sorted(tree.skipped.items()):
+        run.tell(f"left out, {words}: {_shown(names)}")
     if tree.junk.count:
         run.tell(f"left out, files of file managers: {_shown(tree.junk)}; {spell('keep_junk')} packs them")
     if rule.unmatched:

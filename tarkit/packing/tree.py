@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -80,7 +80,7 @@ class Tree:
     keep_junk: bool = False
     directories: list[bytes] | None = None
     junk: CountedNames = field(default_factory=CountedNames)
-    skipped: Counter[str] = field(default_factory=Counter)
+    skipped: defaultdict[str, CountedNames] = field(default_factory=lambda: defaultdict(CountedNames))
     files: int = 0
     content: int = 0
 
@@ -145,7 +145,8 @@ class Tree:
     def _listed(self, directory: bytes) -> Iterator[tuple[list[bytes], bytes]]:
         """Return the content of a directory: files, and the subdirectory that follows them, if one does."""
         files, directories, skipped = self._files.scan(directory)
-        self.skipped += skipped
+        for kind, name in sorted(skipped):
+            self.skipped[kind].add(directory + name)
         if self.match or self.exclude or directory in self.hidden:
             files, directories = self._chosen(directory, files, directories)
         files.sort()
@@ -163,10 +164,10 @@ class Tree:
     ) -> tuple[list[bytes], list[bytes]]:
         hides = self.hidden.get(directory)
         if hides:
-            kept = [name for name in files if not hides(name)]
-            if len(kept) < len(files):
-                self.skipped["files of this run"] += len(files) - len(kept)
-            files = kept
+            own = [name for name in files if hides(name)]
+            if own:
+                self.skipped["files of this run"].add(directory + min(own), len(own))
+            files = [name for name in files if not hides(name)]
         if self.match is not None:
             search = self.match.search
             files = [name for name in files if search(os.fsdecode(directory + name))]

@@ -416,10 +416,12 @@ class Chain:
         A list of keys is not reported then, since an archive has some of them alone.
 
         Raises:
-            Unsupported: a mix, an input that can be read only once, or a step that orders or counts all samples.
+            Unsupported: another origin than archives, an input that can be read only once, or a step that orders or
+                counts all samples.
         """
         if not isinstance(self._origin, Archives) or self._origin.mode != "tar":
-            raise Unsupported("only archives can be read one by one, not a mix or lines of text")
+            words = f"{self.locations[0].name}: a loader reads archives, views and mixes of these, and this is not one"
+            raise Unsupported(words, "write the samples to archives, and open these")
         for location in self.locations:
             if location.kind in ("stdin", "object") or _is_stream(location):
                 raise Unsupported(f"{location.name}: the archives are read again and again, and this one cannot be")

@@ -89,7 +89,7 @@ def test_help_of_a_command(name: str, run: Run) -> None:
         (["each", "a", "--", "tarkit", "ls", "{}"], ["tarkit: No such command 'ls'.", f"hint: {answer('ls')}"]),
         (["-xf", "a.tar"], ["tarkit: No such option '-x'.", f"hint: {answer('-x')}"]),
         (["-czf", "a.tgz", "d"], ["tarkit: No such option '-c'.", f"hint: {answer('-c')}"]),
-        (["--list", "a.tar"], ["tarkit: No such option '--list'. ...", f"hint: {answer('list')}"]),
+        (["--list", "a.tar"], ["tarkit: No such option '--list'.", f"hint: {answer('list')}"]),
         (["--extract", "-f", "a.tar"], ["tarkit: No such option '--extract'.", f"hint: {answer('x')}"]),
         (["x y.tar"], ["tarkit: No such command 'x y.tar'.", "hint: tarkit show 'x y.tar'  # what is in it"]),
         (["cat", "-x"], ["tarkit: cat: No such option '-x'.", "hint: see tarkit cat --help"]),
@@ -99,4 +99,4 @@ def test_where_a_word_may_be(words: list[str], lines: list[str], run: Run) -> No
     """Behind help, in the command line of `each`, and as options of tar; not as an option of a command."""
     Path("x y.tar").touch()
     ran = run(*words, exit=2)
-    assert [re.sub(r"(?<=\.) Did you mean .*", " ...", line) for line in ran.lines] == lines
+    assert ran.lines == lines

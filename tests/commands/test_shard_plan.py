@@ -129,17 +129,18 @@ def test_symlinks(mode: str, expected: str, run: Run, here: Path) -> None:
     (root / "link.x").symlink_to("d/f.x")
     (root / "to").symlink_to("d")
     (root / "broken.x").symlink_to("nothing")
+    (root / "d/broken.x").symlink_to("nothing")
     os.mkfifo(root / "fifo")
     words = ("--symlinks", mode, "-c", "9")
     assert names(layout(run, root, *words)) == expected.split()
     ran = run("shard", root, *words, "--dry-run")
     told = [line.removeprefix("tarkit: left out, ") for line in ran.lines if "left out" in line]
     rest = {
-        "files": ["symbolic links to directories: 1", "symbolic links to nothing: 1"],
-        "skip": ["symbolic links: 3"],
-        "all": ["symbolic links to nothing: 1"],
+        "files": ["symbolic links to directories: 1, 'to' first", "symbolic links to nothing: 2, 'broken.x' first"],
+        "skip": ["symbolic links: 4, 'broken.x' first"],
+        "all": ["symbolic links to nothing: 3, 'broken.x' first"],
     }
-    assert told == ["neither files nor directories: 1", *rest[mode]]
+    assert told == ["neither files nor directories: 1, 'fifo' first", *rest[mode]]
 
 
 def test_symlink_loop(run: Run, here: Path) -> None:

@@ -186,9 +186,14 @@ get "it's" -f cls =>
 get no.tar in.tar -f cls => no.tar: No such file or directory | --skip missing-shard goes on without it
 get no.tar.gz -f cls => no.tar.gz: No such file or directory |
 get no/ -f cls => no/: No such file or directory |
-get in.tar c -f cls => c: No such file or directory |
 get in.tar c.cls => c.cls: No such file or directory | KEY comes first: tarkit get c.cls in.tar
 get in.tar a => a: No such file or directory | KEY comes first: tarkit get a in.tar
+get in.tar in.tar in.tar a => a: No such file or directory | KEY comes first: tarkit get a in.tar in.tar ...
+get i*.tar a => a: No such file or directory | KEY comes first: tarkit get a 'i*.tar'
+get ./ c.cls -> invalid key './' | KEY comes first: tarkit get c.cls ./
+get in.tar a -f cls => a: No such file or directory; with -f all words are inputs
+    | the field of one sample is KEY.FIELD, without -f: tarkit get a.cls INPUT...
+get in.tar none.tar => none.tar: No such file or directory |
 get in.tar no.tar => no.tar: No such file or directory |
 get in.tar no/ => no/: No such file or directory |
 get -> no KEY
@@ -278,6 +283,13 @@ cat in.tar -s ² -> -s ²: a whole number is needed
 cat in.tar -s -1 -> -s -1: it is at least 0
 cat in.tar -m 0 -> cat: -m 0: it is at least 1
 cat in.tar -p 0 -> cat: -p 0: it is at least 1
+cat in.tar --skip truncatd -> --skip truncatd: unknown problem... | did you mean 'truncated'?
+cat in.tar --skip bad-content -> --skip bad-content: unknown problem...
+    | problems that check alone finds are none of these; --where ok.jpg chooses samples whose jpg is whole
+check in.tar --skip truncated -> check: No such option '--skip'.
+    | check finds all problems; tarkit cat --skip NAME leaves such samples out
+check in.tar --same-as in.tar --by cls -> --by requires --leak, --unique or --diff
+    | --same-as compares all contents; --diff lists what differs
 cat in.tar --allow nothing -> --allow nothing: unknown problem; the problems are: all, truncated...
 cat in.tar --allow truncated --skip truncated -> --allow and --skip both name truncated
 cat in.tar --allow all --skip all -> --allow and --skip both name ...
@@ -474,6 +486,11 @@ splt -> No such command 'splt'. (Did you mean 'split'?) | see tarkit --help
 Sort -o x -> No such command 'Sort'. (Did you mean 'sort'?) | see tarkit --help
 -q sho -> No such command 'sho'. (Did you mean 'show'?) | see tarkit --help
 --nothing -> No such option '--nothing'. | see tarkit --help
+split --join x -> split: No such option '--join'.
+    | --join is an option of shard, cat, proc, tsv; see tarkit split --help
+cat --cuont 3 -> cat: No such option '--cuont'. (Did you mean... | see tarkit cat --help
+extract in.tar -o d -> extract: No such option '-o'. | -C DIR is the directory of the files
+extract in.tar --output d -> extract: No such option '--output'. | -C DIR is the directory of the files
 cat --nothing -> cat: No such option '--nothing'... | see tarkit cat --help
 sort --template=at -> sort: No such option '--template'... | numbers in -o are %06d, {000..099} or @00099
 cat -c many -> cat: -c many: a whole number is needed | see tarkit cat --help
