@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 
 def cells(text: str) -> int:
     """Return the columns that a text takes in a terminal: wide characters have two, combining ones none."""
-    if text.isascii():
+    if text.isascii() or all("▀" <= character <= "▟" or character == " " for character in text):  # bars have one
         return len(text)
     from rich.cells import cell_len
 

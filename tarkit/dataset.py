@@ -27,7 +27,7 @@ from tarkit.arguments import (
     parse_slice,
     split_names,
 )
-from tarkit.choosing.select import KeyList, PerClass, Select, Slice
+from tarkit.choosing.select import PerClass, Select, Slice
 from tarkit.errors import Unsupported, Usage
 from tarkit.joining.options import TableInputOptions
 from tarkit.joining.spec import OnDuplicate
@@ -45,6 +45,7 @@ from tarkit.streams.location import Location
 if TYPE_CHECKING:
     from tarkit.checking.check import Report
     from tarkit.checking.targets import Target
+    from tarkit.choosing.key_list import KeyList
     from tarkit.decoding.decoder import DecodeSpec, FieldDecoder
     from tarkit.display.classes import ClassNames
     from tarkit.display.inspect import Stats
@@ -224,6 +225,8 @@ def for_run(
 
 
 def _key_list(keys: str | Iterable[str]) -> KeyList:
+    from tarkit.choosing.key_list import KeyList
+
     return KeyList("keys", frozenset(key.encode("utf-8", "surrogateescape") for key in list_words(keys, "keys")))
 
 

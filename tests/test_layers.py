@@ -456,6 +456,32 @@ def test_cat_of_a_file(tmp_path: Path, click: set[str]) -> None:
     assert modules.isdisjoint(f"tarkit.{name}" for name in others.split())
 
 
+PLAIN = {
+    "cat a.tar -o b.tar": "cli.lines spill",
+    "split a.tar -c 1 -o c-%d.tar": "spill.runs",
+    "sort a.tar -o d.tar": "shards.split",
+    "stats a.tar": "spill",
+    "show a.tar": "spill",
+    "check a.tar": "",
+    "tsv a.tar": "spill",
+}
+"""Commands over a plain archive, with modules that they do not load beside those of tables, views, URLs and media."""
+
+
+@pytest.mark.parametrize("words", PLAIN)
+def test_a_plain_archive(words: str, tmp_path: Path, click: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command over a plain archive loads nothing for tables, views, URLs, media, MDS, and no width of characters."""
+    (tmp_path / "a.tar").write_bytes(archive({"a.txt": b"x"}))
+    monkeypatch.chdir(tmp_path)
+    modules = loaded(*words.split()) - click
+    others = f"""
+        tables.reader pipeline.view_rows pipeline.view_reader messages streams.remote stores.reading media.coding
+        choosing.where {PLAIN[words]}
+    """
+    found = {each for each in modules for name in others.split() if f"{each}.".startswith(f"tarkit.{name}.")}
+    assert found | (modules & {"rich", "csv", "difflib", "shutil"}) == set()
+
+
 def test_the_version_is_a_literal() -> None:
     """The version is a literal: a query of the package database takes longer than the import of click."""
     [value] = [

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from tarkit.checking.fieldsets import LISTED, listed
 from tarkit.checking.findings import Finding, ShardReport
 from tarkit.checking.shard import Item
-from tarkit.choosing.select import OTHERS, KeyList
+from tarkit.choosing.key_list import OTHERS, KeyList
 from tarkit.errors import TarkitError, show
 from tarkit.shards.writer import MANIFEST_COLUMNS
 from tarkit.sizes import plural

@@ -21,7 +21,6 @@ from tarkit.checking.options import CheckOptions
 from tarkit.checking.shard import Item, OptionalChecks, Rejected
 from tarkit.checking.targets import Target
 from tarkit.checking.view import check_part, whole_view
-from tarkit.choosing.keys import read_keys
 from tarkit.errors import Usage, spell
 from tarkit.pipeline.chain import locate, refuse_twice
 from tarkit.pipeline.output import Output, refuse_overwrite, status_of, total_size
@@ -272,6 +271,8 @@ class ShardsCheck:
         if self._unique:
             checks.append(Unique(self._checks.tmpdir))
         if options.against is not None:
+            from tarkit.choosing.keys import read_keys
+
             checks.append(Against(read_keys(options.against, options=self.storage)))
         if options.manifest is not None:
             checks.append(Manifest(options.manifest, read_manifest(options.manifest, self.storage)))

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tarkit.checking.decode import ContentCheck
 from tarkit.checking.digest import ContentHash
 from tarkit.checking.fieldsets import FieldSets
 from tarkit.checking.findings import Finding, FindingPolicy, ShardReport, unreadable_shard
 from tarkit.checking.shard import BATCH, CheckedSample, Item, OptionalChecks, check_archive, rejected
 from tarkit.errors import MissingLibrary, TarkitError
-from tarkit.pipeline.view_reader import ViewReader
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.sample import KEYLESS, TarSample, key_of, singly
 from tarkit.streams.location import Location, is_view
 from tarkit.streams.text import sum_file
+
+if TYPE_CHECKING:
+    from tarkit.checking.decode import ContentCheck
 
 
 def check_part(checks: OptionalChecks, job: tuple[int, Location]) -> Iterator[Item | ViewPart]:
@@ -34,6 +35,8 @@ def check_part(checks: OptionalChecks, job: tuple[int, Location]) -> Iterator[It
 
 def check_view(location: Location, checks: OptionalChecks) -> Iterator[Item | ViewPart]:
     """Yield the findings in the rows of a view, by the headers of its archives; the report last."""
+    from tarkit.pipeline.view_reader import ViewReader
+
     policy = FindingPolicy(location.name, located=False)
     check = ViewCheck(location, checks)
     try:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from tarkit.choosing.select import KeyList
+from tarkit.choosing.key_list import KeyList
 from tarkit.errors import TarkitError, show, unreadable
 from tarkit.spill.sets import set_of
 from tarkit.stores.store import StoreOptions

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -324,6 +325,13 @@ def given_words(ctx: click.Context, options: Iterable[Option], but: Sequence[str
     return words
 
 
+def _match_long(match: Callable[..., None], name: str, *others: Any) -> None:
+    """Match a long option; raise the error after which click looks for short ones."""
+    if not name.startswith("--"):
+        raise click.NoSuchOption(name, "")
+    match(name, *others)
+
+
 class Command(click.Command):
     """A command with the common options, and with examples and cost in its help.
 
@@ -367,6 +375,13 @@ class Command(click.Command):
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
             raise
+
+    def make_parser(self, ctx: click.Context) -> Any:
+        """Return a parser that does not look `-o` up among long options, whose error takes a while to make."""
+        parser: Any = super().make_parser(ctx)
+        if (long := getattr(parser, "_match_long_opt", None)) is not None:
+            parser._match_long_opt = partial(_match_long, long)
+        return parser
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the description."""

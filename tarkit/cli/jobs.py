@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.align import align
 from tarkit.cli.command import WHOLE_RUN, Command, common, common_options, given, given_words
 from tarkit.cli.console import ConsoleRun, JsonLines, current, end_bar, make_bar
-from tarkit.cli.lines import TarkitStep, known_outputs
 from tarkit.cli.messages import bars_hidden, say
 from tarkit.errors import TarkitError, Usage, printable, spell
 from tarkit.jobs.options import JobOptions
@@ -23,6 +21,7 @@ from tarkit.streams.sink import Sink, open_sink
 
 if TYPE_CHECKING:
     from tarkit.cli.emit import ValueWords
+    from tarkit.cli.lines import TarkitStep
     from tarkit.jobs.engine import JobFailure, JobSummary
     from tarkit.jobs.job import JobOutcome, JobStdout, ValueJob
     from tarkit.jobs.journal import JobJournal
@@ -91,6 +90,7 @@ def make_job(
         others: files that other programs may write.
         facts: more attributes of the job.
     """
+    from tarkit.cli.lines import known_outputs
     from tarkit.cli.reads import states_of
     from tarkit.jobs.job import ValueJob
 
@@ -259,6 +259,8 @@ def _print_failures(run: ConsoleRun, summary: JobSummary) -> None:
     for job, outcome in summary.failures:
         value = printable(public_name(job.value.text))
         rows.append((value, outcome.words(), str(outcome.attempt), f"{outcome.seconds:.2f}", job.shown()))
+    from tarkit.align import align
+
     for line in align(rows):
         say(line)
     if summary.failed > len(summary.failures):

@@ -14,7 +14,6 @@ import click
 
 from tarkit.cli.command import WHOLE_RUN, Command, Option, common, common_options, given_words, long_name
 from tarkit.cli.jobs import CLUSTER_OPTIONS, given_options, make_job, run_values
-from tarkit.cli.lines import TarkitStep, WrittenOption, parse_step
 from tarkit.cli.options import draw_seed, find_inputs
 from tarkit.errors import Usage, show, spell
 from tarkit.jobs import SIGNS
@@ -26,6 +25,7 @@ from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
     from tarkit.cli.emit import ValueWords
+    from tarkit.cli.lines import WrittenOption
     from tarkit.jobs.job import ValueJob
     from tarkit.jobs.values import Value
 
@@ -56,6 +56,8 @@ class MappedCommand(Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words; if the output has a placeholder, keep the options as they are written."""
         if any(sign in word for word in args for sign in SIGNS):
+            from tarkit.cli.lines import parse_step
+
             try:
                 options = parse_step(self, ctx, args).options
             except click.UsageError:
@@ -89,6 +91,8 @@ class _Mapping:
     """The jobs of a command line, one for each input."""
 
     def __init__(self, command: MappedCommand, ctx: click.Context, written: Sequence[WrittenOption]) -> None:
+        from tarkit.cli.lines import TarkitStep
+
         self.output = next(option for option in written if option.param is command.output)
         unlike = {*INPUTS, self.output.name, *(param.name for param in (*common_options(), *common(JobOptions)))}
         options = [option for option in written if option.name not in unlike]

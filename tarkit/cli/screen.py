@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import select
-import shutil
 import struct
 import termios
 import time
@@ -33,8 +32,11 @@ class Screen:
 
 def screen() -> Screen:
     """Return the properties of stdout."""
-    terminal = os.isatty(1)
-    width = shutil.get_terminal_size().columns if terminal or "COLUMNS" in os.environ else 100
+    terminal, width = os.isatty(1), 100
+    if terminal or "COLUMNS" in os.environ:
+        from shutil import get_terminal_size
+
+        width = get_terminal_size().columns
     return Screen(terminal, max(40, width), colors(os.environ))
 
 

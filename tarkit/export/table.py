@@ -29,13 +29,13 @@ from tarkit.pipeline.output import Output
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import unrepeated
 from tarkit.pipeline.steps import Change, Step
-from tarkit.pipeline.view_rows import FIELDS, MORE, SHARD, START, STOP, NotView, view_file
 from tarkit.samples.dataset import is_plain_file
 from tarkit.samples.fields import OnMissing
 from tarkit.samples.sample import TarSample
 from tarkit.sizes import plural
 from tarkit.streams.codecs import codec_by_suffix, message_format_by_suffix
 from tarkit.streams.location import Location, is_view, says_view
+from tarkit.views.names import FIELDS, MORE, SHARD, START, STOP
 
 SUFFIXES: dict[TableFormat, tuple[str, ...]] = {
     "csv": (".csv", ".csv.gz", ".csv.zst"),
@@ -175,6 +175,8 @@ def _renames(step: Step) -> bool:
 def is_plain_input(location: Location) -> bool:
     """Return whether an input is a view or, as far as its name says, a plain archive."""
     if is_view(location):  # or another table
+        from tarkit.pipeline.view_rows import NotView, view_file
+
         try:
             view_file(location)
         except NotView:

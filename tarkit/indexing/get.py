@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 
-from tarkit.choosing.select import OTHERS
+from tarkit.choosing.key_list import OTHERS
 from tarkit.errors import MissingKey, Problem, TarkitError, show
 from tarkit.indexing.search import KeySearch
 from tarkit.pipeline.chain import Chain

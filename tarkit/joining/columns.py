@@ -42,7 +42,7 @@ class JoinedColumns:
 
     def schema(self) -> Any:
         """Return the schema of the columns, without those that say where samples of a view lie."""
-        from tarkit.pipeline.view_rows import PLACES
+        from tarkit.views.names import PLACES
 
         arrow, _ = load_pyarrow("a view")
         if self.table.stored is not None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tarkit.arguments import check_choice, split_names
-from tarkit.choosing.select import KeyList, PerClass, Select, parse_slice
+from tarkit.choosing.select import PerClass, Select, parse_slice
 from tarkit.errors import Usage, spell
 from tarkit.options import Options, row
 from tarkit.pipeline.run import Run
@@ -15,6 +15,9 @@ from tarkit.problems import BROKEN_SHARDS, PROBLEMS, Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.sizes import parse_count
 from tarkit.streams.text import split_column
+
+if TYPE_CHECKING:
+    from tarkit.choosing.key_list import KeyList
 
 SEVERAL = ("min", "max", "median")
 

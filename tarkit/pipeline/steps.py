@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from tarkit.choosing.select import KeyList, Select
+from tarkit.choosing.select import Select
 from tarkit.errors import TarkitError, Usage, spell, spell_command
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import buffer_shuffle
@@ -25,6 +25,7 @@ from tarkit.sizes import plural
 from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
+    from tarkit.choosing.key_list import KeyList
     from tarkit.pipeline.output import Output
     from tarkit.pipeline.view_rows import ValueTable
     from tarkit.streams.sink import Sink
@@ -200,7 +201,7 @@ class SampleFilter(Step):
         if not self.shared and (select.keys is not None or select.exclude_keys is not None):
             keys, others = (listed and listed.anew() for listed in (select.keys, select.exclude_keys))
             listed = flow.inputs.listed
-            if keys is not None and isinstance(listed, KeyList) and listed.wanted is keys.wanted:
+            if keys is not None and isinstance(listed, type(keys)) and listed.wanted is keys.wanted:
                 keys = listed  # which knows keys of samples that were not read
             select = replace(select, keys=keys, exclude_keys=others)
             flow.at_end.append(lambda: report_keys(flow.run, select))

@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.errors import TarkitError, Unsupported
 from tarkit.pipeline.sample import WHOLE
-from tarkit.pipeline.view_reader import ViewReader
-from tarkit.pipeline.view_rows import MoreRange, RowGroup, Rows
 from tarkit.problems import Policy
 from tarkit.samples.dataset import InputReader
 from tarkit.samples.sample import TarSample
 from tarkit.streams.location import Location, RowsOfView, is_view
-from tarkit.streams.remote import RemoteSource
 from tarkit.streams.source import WindowSource
 
 if TYPE_CHECKING:
     from tarkit.pipeline.run import Run
+    from tarkit.pipeline.view_rows import MoreRange, RowGroup, Rows
+    from tarkit.streams.remote import RemoteSource
 
 
 PARTS = 64
@@ -61,6 +60,8 @@ def join_parts(locations: Iterable[Location]) -> list[Location]:
 
 
 def _count_rows(location: Location) -> Iterator[RowsOfView | None]:
+    from tarkit.pipeline.view_reader import ViewReader
+
     try:
         reader = ViewReader(location, InputReader((location,), Policy(), moves=False))
         yield reader.all_rows
@@ -109,6 +110,8 @@ class ViewIndex:
         versions: Mapping[str, tuple[object, ...]] = MappingProxyType({}),
     ) -> None:
         """Read the rows; `allow` has the problems that pass."""
+        from tarkit.pipeline.view_reader import ViewReader
+
         self._location, self._allow = location, tuple(allow)
         self._reader = ViewReader(location, InputReader((location,), Policy(self._allow), moves=False))
         self._reader.versions.update(versions)
@@ -146,6 +149,8 @@ class ViewIndex:
 
     def _rows(self, number: int) -> Rows:
         """Return one row."""
+        from tarkit.pipeline.view_rows import Rows
+
         group = self._groups[bisect_right(self._groups, number, key=attrgetter("row")) - 1]
         more, fields = self._more.get(number), self._fields.get(number)
         return Rows(

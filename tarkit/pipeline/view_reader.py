@@ -13,20 +13,7 @@ from tarkit.errors import MissingFile, Problem, TarkitError, Unsupported, show
 from tarkit.pipeline.origins import is_object
 from tarkit.pipeline.places import SHORT, SHORT_LIMIT, Place
 from tarkit.pipeline.ranges import READ, RangeList
-from tarkit.pipeline.view_rows import (
-    FIELDS,
-    KEY,
-    MORE,
-    SHARD,
-    START,
-    STOP,
-    MoreRange,
-    RowGroup,
-    Rows,
-    ViewFile,
-    locate_archive,
-    view_file,
-)
+from tarkit.pipeline.view_rows import MoreRange, RowGroup, Rows, ViewFile, locate_archive, view_file
 from tarkit.samples.checks import EntryChecks, describe_link
 from tarkit.samples.dataset import SMALL, SPARSE, InputReader, open_source
 from tarkit.samples.fields import parse_fields, with_names
@@ -43,6 +30,7 @@ from tarkit.tar import block
 from tarkit.tar.fast import PlainEntries, SeveralEntries
 from tarkit.tar.reader import Entry, TarReader
 from tarkit.views.batch import RowBatch, RowColumns
+from tarkit.views.names import FIELDS, KEY, MORE, SHARD, START, STOP
 from tarkit.views.rows import StoredRow
 
 if TYPE_CHECKING:

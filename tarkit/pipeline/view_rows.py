@@ -29,21 +29,14 @@ from tarkit.stores.schemes import find_scheme, is_socket, public_name, scheme_of
 from tarkit.streams.location import PARQUET, Location, RowsOfView, is_view, says_view
 from tarkit.streams.source import WindowSource
 from tarkit.tables.parquet import SourceFile, held_type, load_pyarrow, parquet_errors, value_errors
-from tarkit.tables.reader import TableRow
 from tarkit.tables.stored_columns import StoredColumns
 from tarkit.tables.vectors import integers, key_list
+from tarkit.views.names import FIELDS, KEY, MORE, PLACES, REQUIRED, SHARD, START, STOP
 from tarkit.views.rows import RowRange
-
-INTO = "__into__"
-"""The column of a view of `split` that has the shard of each sample: a value, as any other column."""
 
 if TYPE_CHECKING:
     from tarkit.streams.prefetch import Part
-
-KEY, SHARD, START, STOP, MORE, FIELDS = "__key__", "__shard__", "__start__", "__stop__", "__more__", "__fields__"
-REQUIRED = (KEY, SHARD, START, STOP)
-PLACES = (*REQUIRED, MORE, FIELDS)
-"""The columns that say where a sample lies; all others are values."""
+    from tarkit.tables.reader import TableRow
 
 ROWS = 8192  # that are read together
 MANY, BYTES = 1 << 16, 32 << 20  # of rows with all columns, at most
@@ -457,6 +450,8 @@ class ViewFile:
 
     def table_rows(self) -> Iterator[tuple[TableRow, tuple[Any, ...]]]:
         """Yield each row as one of a table, with its place, which `ViewReader.sample` takes."""
+        from tarkit.tables.reader import TableRow
+
         names = (KEY, *self.values)
         number = 0
         for rows in self.rows():

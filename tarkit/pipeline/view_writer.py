@@ -14,19 +14,7 @@ from tarkit.errors import TarkitError, Unsupported, Usage, show, spell
 from tarkit.pipeline.locator import Locator, directory_of
 from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.stages import without_strays
-from tarkit.pipeline.view_rows import (
-    FIELDS,
-    INTO,
-    KEY,
-    MORE,
-    SHARD,
-    START,
-    STOP,
-    ValueTable,
-    ViewFile,
-    ranges_type,
-    view_file,
-)
+from tarkit.pipeline.view_rows import ValueTable, ViewFile, ranges_type, view_file
 from tarkit.samples.sample import SampleBatch, TarSample, ViewRow, singly
 from tarkit.streams.copy import CHUNK
 from tarkit.streams.files import File
@@ -37,6 +25,7 @@ from tarkit.streams.source import FileSource, Source
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tables.parquet import PyarrowFile, SourceFile, load_pyarrow, table_writer
 from tarkit.views.batch import RowBatch, renumbered
+from tarkit.views.names import FIELDS, INTO, KEY, MORE, SHARD, START, STOP
 from tarkit.views.rows import RowRange, RowValues
 
 if TYPE_CHECKING:

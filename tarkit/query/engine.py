@@ -13,7 +13,7 @@ from typing import Any
 
 from tarkit.errors import TarkitError, Unsupported, Usage, load_library, show
 from tarkit.pipeline.run import Run
-from tarkit.pipeline.view_rows import MORE, SHARD, START, STOP, base_of
+from tarkit.pipeline.view_rows import base_of
 from tarkit.query.objects import ObjectTable
 from tarkit.query.parse import NESTED, Query, as_error, missing_columns, parse_query, without_asked
 from tarkit.query.samples import AskedColumn, SampleCounts, usual_columns, write_samples
@@ -22,6 +22,7 @@ from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import Location, expand_inputs, is_view
 from tarkit.threads import mark_native_threads
+from tarkit.views.names import MORE, SHARD, START, STOP
 
 Words = tuple[str, ...]
 

@@ -16,7 +16,6 @@ from tarkit.pipeline.chain import Archives, Chain
 from tarkit.pipeline.locator import Locator
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import Flow
-from tarkit.pipeline.view_rows import SHARD, START, STOP
 from tarkit.pipeline.view_writer import ViewWriter
 from tarkit.problems import PolicyCounts, PolicyFork
 from tarkit.samples.lookup import FieldLookup
@@ -25,6 +24,7 @@ from tarkit.samples.values import Name
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
 from tarkit.tables.parquet import load_pyarrow
+from tarkit.views.names import SHARD, START, STOP
 
 TEXTS = ("text", "integer", "json", "lines")  # kinds of fields that have a value; contents of others are bytes
 _coder = Coder()

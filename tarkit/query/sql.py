@@ -21,7 +21,6 @@ from tarkit.pipeline.locator import directory_of
 from tarkit.pipeline.output import Output
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.selection import ProblemOptions
-from tarkit.pipeline.view_rows import MORE, REQUIRED, SHARD
 from tarkit.query.engine import Engine
 from tarkit.samples.values import Name
 from tarkit.sizes import plural
@@ -29,6 +28,7 @@ from tarkit.stores.schemes import scheme_of
 from tarkit.stores.store import StoreOptions, parse_options
 from tarkit.streams.tempfile import temporary_directory
 from tarkit.tables.parquet import PyarrowFile, load_pyarrow, plain_values, table_writer
+from tarkit.views.names import MORE, REQUIRED, SHARD
 
 ROWS = 1024  # of the result that are held at a time
 WIDEST = 60  # characters of a cell on a terminal

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from contextlib import closing
 from typing import Any
 
 from tarkit.errors import TarkitError
-from tarkit.messages.mds import read_head
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import parse_output
 from tarkit.streams.mds_index import NAME, entry_of, index_of
@@ -28,6 +26,8 @@ def base_name(shard: str) -> str:
 
 def read_entries(index: str, storage: StoreOptions | None) -> dict[str, dict[str, Any]]:
     """Return the entries of an index by the names of their shards; none if it is not there. Raises TarkitError."""
+    import json
+
     if not is_there(index, storage):
         return {}
     try:
@@ -41,6 +41,8 @@ def read_entries(index: str, storage: StoreOptions | None) -> dict[str, dict[str
 
 def read_entry(shard: str, storage: StoreOptions | None) -> dict[str, Any]:
     """Return the entry of a shard, whose header is read."""
+    from tarkit.messages.mds import read_head
+
     with closing(open_file(shard, storage)) as file:
         offsets, config = read_head(file.read)
     return entry_of(config, base_name(shard), len(offsets) - 1, offsets[-1])

@@ -12,7 +12,6 @@ from tarkit.options import row
 from tarkit.pipeline.output import Output, archives_output
 from tarkit.pipeline.rows import COMPRESS, FSYNC
 from tarkit.pipeline.template import SPLIT_NAME, ShardTemplate, parse_template, refuse_template
-from tarkit.pipeline.view_rows import INTO
 from tarkit.shards.limits import DEFAULT_SIZE, Even, Limits, Remainder, SizeRule, no_limit
 from tarkit.shards.output import ShardsOutput, write_equal
 from tarkit.shards.rows import (
@@ -37,6 +36,7 @@ from tarkit.stores.store import parse_options
 from tarkit.streams.codecs.registry import CODECS, ZIP
 from tarkit.streams.location import Location, is_view, parse_output
 from tarkit.streams.text import check_created, create_file
+from tarkit.views.names import INTO
 
 if TYPE_CHECKING:
     from tarkit.pipeline.chain import Chain
