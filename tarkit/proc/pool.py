@@ -261,6 +261,8 @@ class Pool:
             key = next(iter(self._jobs if self.ordered else self._outcomes))
             job = self._jobs.pop(key)
             self._held -= _weight(job)
+            if self._queue and self._waiting:
+                self._work.notify_all()  # another of them may have the next result, and take what waits
             return job, self._outcomes.pop(key)
 
     # ---- in the threads of workers
@@ -282,6 +284,8 @@ class Pool:
                     batch = next((batch for batch in batches if may or batch.alone), None)
                     if batch is not None:
                         self._queue.remove(batch)
+                        if self._closed and not self._queue:
+                            self._work.notify_all()  # those that were to take none of the last ones end
                         self._owners.update((id(job), worker) for job in batch.jobs)
                         return batch
                     self._news.notify()

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from queue import Queue
+from random import Random
 
 import pytest
 
@@ -52,6 +57,55 @@ class Recorder(JobWorker):
 def good(jobs: Sequence[Job]) -> list[Outcome]:
     """Return each sample unchanged."""
     return [Outcome((job.sample,)) for job in jobs]
+
+
+class Keeper(JobWorker):
+    """A worker that takes jobs in one thread and answers in another, but for the last few, as a program that buffers."""
+
+    streams = True
+
+    def __init__(self, kept: int, pause: Callable[[], float]) -> None:
+        super().__init__()
+        self.kept, self.pause = kept, pause
+
+    def work(self, pool: Pool) -> None:
+        sent: Queue[Job | None] = Queue()
+        answers = threading.Thread(target=self.answer, args=(pool, sent), daemon=True)
+        answers.start()
+        while (batch := pool.take(self)) is not None:
+            for job in batch.jobs:
+                sent.put(job)
+        sent.put(None)
+        answers.join()
+
+    def answer(self, pool: Pool, sent: Queue[Job | None]) -> None:
+        held: deque[Job] = deque()
+        while (job := sent.get()) is not None:
+            held.append(job)
+            if len(held) > self.kept:
+                time.sleep(self.pause())
+                pool.report(held[0], Outcome((held.popleft().sample,)))
+        while held:
+            pool.report(held[0], Outcome((held.popleft().sample,)))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_programs_that_keep_answers_back(seed: int) -> None:
+    """Nothing waits for ever where programs answer a sample only after more samples, whatever the others do."""
+    random = Random(seed)
+    for _ in range(6):
+        kept, batch, parallel = random.randrange(8), random.randrange(1, 5), random.randrange(2, 6)
+
+        def pause() -> float:
+            return random.choice((0, 0, 0.0002, 0.002))
+
+        with Pool(partial(Keeper, kept, pause), parallel, batch=batch, exact=True) as pool:
+            done: list[int] = []
+            taker = threading.Thread(target=lambda: done.extend(job.index for job, _ in pool(jobs(300))), daemon=True)
+            taker.start()
+            taker.join(20)
+            assert not taker.is_alive(), f"{len(done)} of 300 jobs with {kept=} {batch=} {parallel=}"
+            assert done == list(range(300))
 
 
 def test_retries() -> None:
