@@ -34,7 +34,6 @@ from tarkit.streams.command import CommandReader
 from tarkit.streams.fileobjects import reader_of
 from tarkit.streams.files import Descriptor, File, allow_files
 from tarkit.streams.location import Location, is_view, numbered_keys, refuse_view
-from tarkit.streams.mds_index import SummedReader
 from tarkit.streams.ranges import CopiedStream, HeldRange, spooled
 from tarkit.streams.readers import DescriptorReader, FileReader, Prepended
 from tarkit.streams.source import FileSource, Source, StreamSource, WindowSource
@@ -233,6 +232,8 @@ def _stream(
         have += count
     reader = Prepended(bytes(head[:have]), reader)
     if location.sums is not None:
+        from tarkit.streams.mds_index import SummedReader
+
         reader = SummedReader(reader, name, location.sums)
     try:
         codec = _codec(bytes(head[:have]), location)

@@ -41,13 +41,12 @@ from tarkit.streams.codecs.registry import (
     ZIP,
     message_format_by_suffix,
 )
-from tarkit.streams.mds_index import NAME as INDEX
-from tarkit.streams.mds_index import FileSums, read_index
 from tarkit.streams.text import file_label, open_file_or_stdin, parse_file
 
 if TYPE_CHECKING:
     from tarkit.stores.store import StoreOptions
     from tarkit.streams.fileobjects import FileObjectInput, FileObjectReader
+    from tarkit.streams.mds_index import FileSums
 
 ARCHIVE_SUFFIXES = (
     ".tar",
@@ -505,7 +504,9 @@ def _archives(directory: str) -> list[Location]:
 
     With an index of MDS they are its shards, in its order.
     """
-    if os.path.exists(os.path.join(directory, INDEX)) and (shards := read_index(directory)) is not None:
+    from tarkit.streams.mds_index import NAME, read_index
+
+    if os.path.exists(os.path.join(directory, NAME)) and (shards := read_index(directory)) is not None:
         return [_path(path)._replace(format="mds", sums=sums) for path, sums in shards]
     chosen = _chooser(directory)
     with os.scandir(directory) as entries:
