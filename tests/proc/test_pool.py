@@ -95,17 +95,18 @@ def test_programs_that_keep_answers_back(seed: int) -> None:
     random = Random(seed)
     for _ in range(6):
         kept, batch, parallel = random.randrange(8), random.randrange(1, 5), random.randrange(2, 6)
+        start = partial(Keeper, kept, lambda: random.choice((0, 0, 0.0002, 0.002)))
+        done: list[int] = []
 
-        def pause() -> float:
-            return random.choice((0, 0, 0.0002, 0.002))
+        def take(start: Callable[[], Keeper], batch: int, parallel: int, done: list[int]) -> None:
+            with Pool(start, parallel, batch=batch, exact=True) as pool:
+                done += [job.index for job, _ in pool(jobs(300))]
 
-        with Pool(partial(Keeper, kept, pause), parallel, batch=batch, exact=True) as pool:
-            done: list[int] = []
-            taker = threading.Thread(target=lambda: done.extend(job.index for job, _ in pool(jobs(300))), daemon=True)
-            taker.start()
-            taker.join(20)
-            assert not taker.is_alive(), f"{len(done)} of 300 jobs with {kept=} {batch=} {parallel=}"
-            assert done == list(range(300))
+        taker = threading.Thread(target=take, args=(start, batch, parallel, done), daemon=True)
+        taker.start()
+        taker.join(20)
+        assert not taker.is_alive(), f"no end with {kept=} {batch=} {parallel=}"
+        assert done == list(range(300))
 
 
 def test_retries() -> None:
