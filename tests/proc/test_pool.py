@@ -60,7 +60,7 @@ def good(jobs: Sequence[Job]) -> list[Outcome]:
 
 
 class Keeper(JobWorker):
-    """A worker that takes jobs in one thread and answers in another, but for the last few, as a program that buffers."""
+    """A worker that takes jobs in one thread and answers in another, but for the last few, as programs that buffer."""
 
     streams = True
 
