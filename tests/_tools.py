@@ -152,6 +152,10 @@ def _directory(here: Path, name: str) -> Path:
     return own
 
 
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
+"""A value of pytest's `parametrize` with which a test is slow."""
+
+
 def check_result(expected: object, call: Callable[..., object], *arguments: object) -> None:
     """Check what a call returns, or, where a text is expected, that it raises a ValueError that says so."""
     if isinstance(expected, str):

@@ -82,6 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "forks: the test copies its process, or many processes start; it runs in a small one that has one thread",
         "servers: needs a server, a cluster of Dask, a browser or many sockets; `scripts/test` alone leaves it out",
+        "slow: takes a second of CPU or more: many random cases, much data, many processes; it is left out as well",
         "xdist_group(name): tests of one group run in one process; pytest-xdist knows it too",
         "contract: what users see, which holds whatever the code looks like: commands, Python, laws, other packages",
     ):
@@ -103,11 +104,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def group_of(item: pytest.Item) -> str:
-    """Return the group of tests that share a fixture of their module, such as a server, so that it is made once."""
+    """Return the group of tests that share a fixture of their module, or a process, so that it is made once."""
     fixtures = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
     shared = [name for name, found in fixtures.items() if found[-1].scope == "module"]
     params = getattr(getattr(item, "callspec", None), "params", {})
-    return "-".join((item.path.stem, *(params[name] for name in shared if name in params))) if shared else ""
+    if not shared and not item.get_closest_marker("forks"):
+        return ""
+    return "-".join((item.path.stem, *(params[name] for name in shared if name in params)))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -358,6 +358,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @each_row(
     "words",
     [

@@ -25,7 +25,7 @@ from tarkit import demo_recipes
 from tarkit.cli.app import group
 from tests._documents import documents, text_of
 from tests._served import served
-from tests._tools import each_row, program
+from tests._tools import each_row, program, slow
 
 ROOT = Path(__file__).resolve().parent.parent
 RUN = ("sh", "python", "c", "make")
@@ -40,6 +40,7 @@ TO_RUN = [
     if block.language in RUN and block.section not in documents.ELSEWHERE and block not in PROGRAM
 ]
 SECTIONS = list(dict.fromkeys(block.section for block in TO_RUN))
+QUICK = {block.section for block in documents.blocks(text_of(documents.DOCUMENTS[0]))}  # of README.md
 
 
 @pytest.fixture
@@ -270,7 +271,7 @@ CHECKS: dict[str, tuple[Callable[[Path], object], object]] = {
 
 
 @pytest.mark.forks
-@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize("section", [each if each in QUICK else slow(each) for each in SECTIONS])
 def test_the_blocks_of_a_section_run(section: str, directory: Path) -> None:
     """The blocks of a section succeed one after the other, print what is shown, and make what the text states."""
     blocks = [block for block in TO_RUN if block.section == section]

@@ -128,6 +128,7 @@ def ended(*words: str, **others: Any) -> tuple[int, str, str]:
     return started.returncode, out.decode(), err.decode()
 
 
+@pytest.mark.slow
 @each_row("line", LINES)
 @each_row("mode", ["slurm", "k8s", "make", "dry-run", "run"])
 def test_jobs(here: Path, line: str, mode: str) -> None:
@@ -183,6 +184,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 @each_row("words", COMMANDS)
 def test_commands(here: Path, words: list[str]) -> None:
     """Whatever a command prints and writes, with a report, verbose, and with a cache."""

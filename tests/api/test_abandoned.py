@@ -97,6 +97,7 @@ def test_an_exception_in_the_loop(archive: Archive) -> None:
     assert len(list(data)) == 400
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="Linux tells how much memory there was")
 def test_a_huge_sample_of_a_stream(archive: Archive, here: Path) -> None:
     """The fields of a sample larger than the window of a stream are correct in any order, in bounded memory."""

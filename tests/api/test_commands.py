@@ -309,6 +309,7 @@ SHARDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.forks
 @each_row(("line", "call"), SHARDS)
 def test_shards(line: str, call: Callable[[], Any], inputs: Path, here: Path) -> None:
@@ -364,6 +365,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.slow
 @each_row(("line", "call"), OTHERS)
 def test_recipes_and_mixes(line: str, call: Callable[[], Any], inputs: Path, here: Path) -> None:
     """Archives of recipes and tables; samples of several sources."""
@@ -400,6 +402,7 @@ WORKED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.forks
 @each_row(("line", "name", "method", "what", "options"), WORKED)
 def test_work(line: str, name: str, method: str, what: str, options: dict[str, Any], inputs: Path, here: Path) -> None:

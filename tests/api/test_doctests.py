@@ -51,6 +51,7 @@ def fill(archive: Archive) -> None:
         Path("photos", name).write_bytes(b"picture")
 
 
+@pytest.mark.slow
 @pytest.mark.forks
 @each_row("name", MODULES)
 def test_examples_are_true(name: str, archive: Archive, here: Path) -> None:

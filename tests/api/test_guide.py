@@ -32,6 +32,7 @@ def test_all_pages_of_the_reference_are_run() -> None:
     assert sorted(documents.GUIDE[1:]) == sorted((ROOT / "docs/api").glob("*.md"))
 
 
+@pytest.mark.slow
 def test_the_program_is_typed(tmp_path: Path) -> None:
     """mypy --strict reports no error, and infers the types of results."""
     pytest.importorskip("mypy")

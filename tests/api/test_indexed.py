@@ -71,6 +71,7 @@ def test_as_the_dataset(indexed: tarkit.IndexedDataset) -> None:
     assert all(one.key == other.key for one, other in zip(indexed, indexed, strict=True))
 
 
+@pytest.mark.slow
 def test_threads_share_it(indexed: tarkit.IndexedDataset) -> None:
     """Concurrent lookups return the correct bytes."""
 

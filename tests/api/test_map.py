@@ -275,6 +275,7 @@ def test_an_error_of_a_later_step(archive: Archive) -> None:
         assert raised.value.__traceback__ is not None
 
 
+@pytest.mark.slow
 @pytest.mark.forks
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="Linux tells which processes and files there are")
 def test_an_iterator_that_is_abandoned(archive: Archive) -> None:
@@ -326,6 +327,7 @@ def test_nothing_is_printed(archive: Archive, capfd: pytest.CaptureFixture[str])
     assert capfd.readouterr() == ("out\nout\n", "err\nerr\n")
 
 
+@pytest.mark.slow
 @pytest.mark.forks
 def test_keys_that_come_back(archive: Archive) -> None:
     """A repeated key is found after a shuffle and a map that reads ahead, also if the function returns it."""

@@ -132,6 +132,7 @@ def work(name: str, method: str, **how: Any) -> str:
 FOUND = "[['c/0', 'c/1', 'c/2', 'c/3', 'c/4', 'c/5'], ['c/1/0', 'c/3/1', 'c/5/2']]\n[[b'0', b'1'], [b'1']]\n"
 
 
+@pytest.mark.slow
 @each_row("method", multiprocessing.get_all_start_methods())
 def test_processes(method: str, archive: Archive) -> None:
     archive(MEMBERS)

@@ -254,6 +254,7 @@ def test_large_samples_of_files_outlive_the_iteration(archive: Archive) -> None:
         assert all(pool.map(lambda sample: dict(sample) == expected[sample.key], found))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["pipe", "gzip", "object"])
 def test_large_samples_of_streams(way: str, archive: Archive) -> None:
     """Large samples of streams are readable until the next sample is requested; then reading is an error."""

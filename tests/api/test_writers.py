@@ -314,6 +314,7 @@ if sys.argv[2] == "with":
 """
 
 
+@pytest.mark.slow
 @each_row(
     ("kind", "end"),
     [
@@ -352,6 +353,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @each_row(("start", "end"), [(start, end) for start in ("fork", "spawn") for end in ("close", "")])
 def test_a_process_that_forgets_to_close(start: str, end: str, here: Path) -> None:
     """A process of `multiprocessing` warns at its end too, and leaves no file."""

@@ -31,6 +31,7 @@ INPUTS = ["x/a.tar", "x/b.tar.gz", "y/c.v1.tar"]
 STEMS = ["a.tar", "b.tar", "c.v1.tar"]
 
 
+@pytest.mark.slow
 @each_row(
     "words,expected",
     [
@@ -160,6 +161,7 @@ def counted(words: list[str]) -> tuple[int, int]:
     return jobs["done"], jobs["kept"]
 
 
+@pytest.mark.slow
 @each_row(
     "words",
     [

@@ -42,6 +42,7 @@ def test_words_people_try(word: str, run: Run) -> None:
     assert hint.startswith("hint: tarkit ")
 
 
+@pytest.mark.slow
 @pytest.mark.forks
 @each_row("line", [line for line, _ in table() if "://" not in line])
 def test_examples_run(line: str, run: Run, archive: Archive) -> None:

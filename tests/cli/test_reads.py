@@ -165,6 +165,7 @@ def change(path: str, draw: random.Random) -> None:
     os.replace(put_new, path)
 
 
+@pytest.mark.slow
 @each_row("kind", NAMED)
 def test_a_job_is_done_again_if_what_it_reads_has_changed(here: Path, kind: str) -> None:
     """Files are changed at random; all jobs that read one of them are done again, and no others."""
@@ -217,6 +218,7 @@ def test_a_new_file(here: Path, make: Make, line: list[str], new: str) -> None:
     assert ran(line, values) == []
 
 
+@pytest.mark.slow
 @each_row(
     "line",
     [
@@ -249,6 +251,7 @@ def test_commands_as_inputs_of_a_mapped_command(here: Path, words: list[str]) ->
         assert len(Path("j").read_text().splitlines()) - done == count
 
 
+@pytest.mark.slow
 def test_options_that_name_files_of_a_mapped_command(here: Path) -> None:
     """All of its jobs read them."""
     plain("v0", random.Random(0))

@@ -115,6 +115,7 @@ def test_passes_show_progress(here: Path) -> None:
     assert [numbers for _, *numbers in others] == [[size, samples, size]] * 3
 
 
+@pytest.mark.slow
 @each_row("suffix", ["tar", "tar.gz", "tar.zst", "cbors", "zip"])
 def test_compressed_and_other_outputs_and_inputs(here: Path, suffix: str) -> None:
     inputs(6)
@@ -129,6 +130,7 @@ def test_compressed_and_other_outputs_and_inputs(here: Path, suffix: str) -> Non
     assert contents(f"a-*.{suffix}") == contents(f"b-*.{suffix}")
 
 
+@pytest.mark.slow
 def test_samples_larger_than_memory_and_than_one_read(here: Path) -> None:
     draw = random.Random(1)
     for number in range(3):
@@ -236,6 +238,7 @@ AFTER: list[Callable[[Dataset], Dataset]] = [
 ]
 
 
+@pytest.mark.slow
 @given(
     name=KINDS,
     seed=st.integers(0, 1 << 32),
@@ -375,6 +378,7 @@ def test_tasks_may_run_twice(here: Path) -> None:
     assert shards_by_tasks(data, Limits(count=4), tasks=Between(times=2)) == shards_here(data, Limits(count=4))
 
 
+@pytest.mark.slow
 @pytest.mark.forks
 def test_tasks_in_processes(here: Path) -> None:
     inputs(6)
@@ -427,6 +431,7 @@ BLOCKS = [
 ]
 
 
+@pytest.mark.slow
 @each_row(
     "function,name,event",
     [(*block, event) for block in BLOCKS for event in (deleted, cut, half, flipped, flipped_early, emptied)],

@@ -53,6 +53,7 @@ def choices() -> list[tuple[str, str]]:
     return chosen + changed
 
 
+@pytest.mark.slow
 @each_row(("command", "options"), choices())
 def test_options(command: str, options: str, run: Run, archive: Archive) -> None:
     """Samples are selected, and fields changed, as by cat in front of the command."""
@@ -91,6 +92,7 @@ def rows() -> list[tuple[str, str, str]]:
     return found
 
 
+@pytest.mark.slow
 @each_row(("name", "command", "kind"), rows())
 def test_problems(name: str, command: str, kind: str, run: Run, archive: Archive) -> None:
     """By default they are errors without an output; with --skip and --allow the rest is what cat writes."""
@@ -128,6 +130,7 @@ STREAMED += ["cat -s 2 --seed 1", "cat -s 9 --seed 1", "cat -m 2", "cat --rekey 
 STREAMED += ["cat --allow joined-sample -s 3 --seed 1", "cat -f n -f bin -f 0 --on-missing-field keep"]
 
 
+@pytest.mark.slow
 @each_row(("command", "kind"), [(command, kind) for command in STREAMED for kind in ("pipe", "gzip")])
 def test_large_samples_of_streams(command: str, kind: str, run: Run, archive: Archive) -> None:
     """Samples that are larger than memory, with entries without a key around them, are those of a file."""

@@ -292,6 +292,7 @@ READS = ["stats", "tsv -f x", "proc -c true -o o.tar", "extract -C d", "mix --un
 WRITES = ["cat -o o.tar", "sort -o o.tar", "shuffle --seed 1 -o o.tar", "split -c 9 -o o-%d.tar"]
 
 
+@pytest.mark.slow
 @each_row(("name", "feed"), in_turn(NOTHING))
 def test_bytes_without_an_entry_are_an_error(
     name: str, run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch
@@ -653,6 +654,7 @@ def test_a_cut_trailer(codec: str, size: int, kind: str, run: Run, archive: Arch
     assert run("cat", word, "--skip", "truncated").stdout == tar(members)
 
 
+@pytest.mark.slow
 @each_row("codec", ["gz", "zst", "lz4", "xz", "bz2"])
 def test_a_cut_compressed_stream(codec: str, run: Run, archive: Archive) -> None:
     """A compressed stream that ends early is an error; the output with --skip has whole samples."""

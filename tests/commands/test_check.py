@@ -203,6 +203,7 @@ def test_sparse_files(sparse: Sequence[int], format: int, run: Run, archive: Arc
             assert f": at {offset}: '{name}' is a sparse file, " in ran.stdout.decode()
 
 
+@pytest.mark.slow
 def test_check_and_cat_agree(run: Run, archive: Archive) -> None:
     """Commands that move samples accept shards in which `check` finds nothing, and it finds nothing in their output."""
     for case, (data, _, _) in FINE.items():

@@ -220,6 +220,7 @@ def test_an_output_that_is_an_input(run: Run, archive: Archive, here: Path) -> N
     assert os.listdir(here) == [name]
 
 
+@pytest.mark.slow
 def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four times as many samples take the same memory."""
     limits = {(multimap, "HELD"): 1 << 16, (multimap, "FEW"): 1 << 14, (diff, "_HELD"): 1 << 18, (diff, "WINDOW"): 500}

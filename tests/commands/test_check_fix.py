@@ -9,6 +9,8 @@ import random
 from itertools import groupby
 from pathlib import Path
 
+import pytest
+
 from tarkit.checking.findings import Finding
 from tarkit.checking.salvage import KeptSample, Salvage
 from tarkit.checking.shard import OptionalChecks, ShardCheck
@@ -103,6 +105,7 @@ def test_all_clean_copies(run: Run, archive: Archive, feed: Feed) -> None:
     run("check", "clean/")
 
 
+@pytest.mark.slow
 @each_row("seed", range(40))
 def test_an_archive_before_a_cut_copy(seed: int, run: Run, archive: Archive) -> None:
     """What precedes a damaged archive is kept whole by --fix and by --skip."""
@@ -117,6 +120,7 @@ def test_an_archive_before_a_cut_copy(seed: int, run: Run, archive: Archive) -> 
     assert entries(run("cat", "in.tar", "--skip", "all").stdout) == whole
 
 
+@pytest.mark.slow
 @each_row("seed", range(40))
 def test_a_hole_that_ends_like_an_archive(seed: int, run: Run, archive: Archive) -> None:
     """Zeros in place of fields, up to the border of a record or of two blocks: no sample that is kept lacks one."""

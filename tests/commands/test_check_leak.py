@@ -129,6 +129,7 @@ def changed(draw: random.Random, value: int, limit: int) -> int:
     return value
 
 
+@pytest.mark.slow
 @each_row("distance", [1, 2, 3, 5, 8, 16])
 def test_near_pairs(distance: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All pairs within a distance are found, however many blocks are equal in a plan, and in parts."""

@@ -166,6 +166,7 @@ def test_damaged_shards_have_no_verdict(run: Run, archive: Archive) -> None:
         assert ran.stdout.decode().splitlines()[-1] == "not the same samples"
 
 
+@pytest.mark.slow
 @pytest.mark.forks
 @each_row(
     ("these", "others"),

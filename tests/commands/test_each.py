@@ -279,6 +279,7 @@ def test_resume_after_kill(unbroken: dict[str, bytes]) -> None:
     assert "8 jobs: 8 kept" in said(tarkit("each", "{0..7}", "-v", "--resume", *line))[-1]
 
 
+@pytest.mark.slow
 def test_what_has_changed_is_done_again(unbroken: dict[str, bytes]) -> None:
     """Jobs whose input or output has changed or is gone, and whose command line is another, are done again."""
     line = ["--", "sort", "in-{}.tar", "-o", "out-{}.tar"]

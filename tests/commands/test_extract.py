@@ -310,6 +310,7 @@ def test_signal(force: bool, here: Path) -> None:
     assert [path.name for path in (here / "out").iterdir()] == ["a.x"]
 
 
+@pytest.mark.slow
 @each_row("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 @each_row("force", [False, True])
 def test_names_have_whole_contents(force: bool, signum: int, archive: Archive, here: Path) -> None:

@@ -212,6 +212,7 @@ def test_verify_reports_errors(run: Run, shards: list[str], archive: Archive) ->
     assert "no index to verify" in run("index", "s", "--verify", exit=1).stderr
 
 
+@pytest.mark.slow
 @pytest.mark.forks
 def test_parquet(run: Run, shards: list[str]) -> None:
     """pyarrow reads the columns of the table; without it the hint names the extra."""

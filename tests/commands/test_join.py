@@ -487,6 +487,7 @@ def test_members_of_bad_json(words: list[str], expected: list[Any], run: Run, ar
     assert entries("out.tar") == [*expected, ("c.json", b'{"a": 3}'), ("c.b", b"6")]
 
 
+@pytest.mark.slow
 def test_columns_of_a_view_against_a_model(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values of a joined table are columns of a view: with it as input the join itself is there."""
     parquet = pytest.importorskip("pyarrow.parquet", reason="views are Parquet files")

@@ -153,6 +153,7 @@ LINES = (b"a\n", b"a\n\n", b"a\r\n", b"a\nb", b"\n", b"d/\r", b"\xff\n", b" \n "
 COPY = "import sys, shutil; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)"
 
 
+@pytest.mark.slow
 @each_row(
     ("words", "behind", "changes"),
     [

@@ -664,6 +664,7 @@ def test_a_folder_that_looks_like_a_source(run: Run, here: Path) -> None:
     assert entries("s-0.tar") == [("a.x", b"right")]
 
 
+@pytest.mark.slow
 @each_row(
     ("words", "suffix"),
     [(("-c", "1"), ""), (("-c", "1"), ".zip"), (("-c", "1"), ".tar.gz"), (("-s", "1k"), ""), (("-n", "7"), "")],

@@ -109,6 +109,7 @@ def test_one_key_in_two_inputs(run: Run, archive: Archive, feed: Feed) -> None:
     assert len(entries(out)) == 2
 
 
+@pytest.mark.slow
 @each_feed
 def test_repeated_keys(run: Run, archive: Archive, feed: Feed) -> None:
     """A repeated key of two inputs is an error in one archive, a warning in shards."""

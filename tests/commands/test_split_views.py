@@ -59,6 +59,7 @@ SPLITS = [
 ]
 
 
+@pytest.mark.slow
 @each_row("command", SPLITS)
 def test_shards_by_a_view(run: Run, archives: Callable[[], list[str]], command: str) -> None:
     """The shards that a view of a split stands for are those of the split, byte for byte; a view of a view as well."""

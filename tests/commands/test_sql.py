@@ -109,6 +109,7 @@ def test_queries(query: str, expected: list[str], run: Run) -> None:
     assert sorted(os.listdir()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["parquet", "tsv", "jsonl"])
 def test_types_of_duckdb(format: str, run: Run) -> None:
     """A value of any type is written, or its column is named with the repair, and nothing is left."""

@@ -317,6 +317,7 @@ NAMES = ["cls", "JPG", "seg.png", "\udce9"]
 KEYS = ["a", "d.1/b", "\udce9", "é", "x\ty", "n\nn", "r\rr", "b\\n", '"q",', "\ufeffk"]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=3)
 @given(
     st.lists(st.tuples(*[st.one_of(CONTENT, st.none())] * len(NAMES)), min_size=1, max_size=len(KEYS)), st.booleans()

@@ -84,6 +84,7 @@ SAME = [
 ]
 
 
+@pytest.mark.slow
 @each_row("command", SAME)
 def test_a_view_of_a_view(run: Run, make: Callable[[], str], command: str) -> None:
     """The archive that a view stands for is the one that the command writes, of archives or of another view."""
@@ -747,6 +748,7 @@ PARTS = ["stats", "stats --by cls", "stats --skip changed-source --json", "check
 PARTS += ["check --decode all", "check --same-as 0.tar", "check --diff 0.tar"]
 
 
+@pytest.mark.slow
 def test_parts_of_views(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several processes read parts of a view, and say what one says: of good rows, bad ones, archives that are gone."""
     monkeypatch.setattr("tarkit.pipeline.view_index.LEAST", 2)

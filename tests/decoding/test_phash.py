@@ -51,6 +51,7 @@ def test_definition() -> None:
     assert difference_hash(stored(Image.new("RGB", (50, 40), "red"))) == 0
 
 
+@pytest.mark.slow
 def test_alike() -> None:
     """Recompression and other sizes change few bits; other pictures have about half of the bits different."""
     pictures = [landscape(seed) for seed in range(12)]

@@ -152,6 +152,7 @@ def test_targets(target: dict[str, Any], stored: tuple[int, int], shape: tuple[i
         assert tarkit.picture("rgb", **target)(data).dtype == "float32"
 
 
+@pytest.mark.slow
 @each_row("target", [{"size": 40}, {"short_side": 25}, {"crop": (1, 3, 350, 401), "size": 33}, {"size": 1}])
 @each_row("options", [{}, {"subsampling": 0}, {"mode": "L"}, {"mode": "CMYK"}, {"progressive": True}])
 def test_reduced_decoding(target: dict[str, Any], options: dict[str, Any]) -> None:

@@ -69,6 +69,7 @@ def test_parts_of_sounds(kind: str, codec: str) -> None:
         assert abs(part - expected).max(initial=0) < 1e-6
 
 
+@pytest.mark.slow
 @each_row("options", [{"bitrate_mode": "VARIABLE"}, {"bitrate_mode": "CONSTANT", "compression_level": 0.9}])
 @each_row("rate", [44100, 16000])
 def test_mp3_that_does_not_say_its_length(options: dict[str, Any], rate: int) -> None:
@@ -130,6 +131,7 @@ def test_sound_as_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
             tarkit.sound(**arguments)
 
 
+@pytest.mark.slow
 def test_length_of_video(archive: Archive, run: Run) -> None:
     """duration.FIELD is that of the header, of video and of m4a too."""
     contents: dict[str, Any] = {f"{number}.x": clip(number) for number in (0, 3, 4, 5)}

@@ -107,6 +107,7 @@ WANTED = [
 ]
 
 
+@pytest.mark.slow
 @each_row("number", range(len(CODECS)))
 @each_row("wanted", WANTED)
 def test_wanted_frames(number: int, wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,6 +135,7 @@ def drawn(draw: random.Random) -> dict[str, Any]:
     return wanted
 
 
+@pytest.mark.slow
 def test_random_parts() -> None:
     """Any part of any video has the frames of the whole."""
     draw = random.Random(8)

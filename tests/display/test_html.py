@@ -268,6 +268,7 @@ def test_small_pictures_are_unchanged() -> None:
     assert found == {"RGB": (True, "pixels"), "RGBA": (True, None), "I;16": (False, "pixels")}
 
 
+@pytest.mark.slow
 def test_pictures_shrink_before_any_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """All pictures have the same size, the largest with which they fit."""
     data = noise((800, 400))

@@ -60,6 +60,7 @@ def test_exact_bytes(format: str, archive: Archive) -> None:
     assert index(format) == EXACT[format]
 
 
+@pytest.mark.slow
 @each_row("seed", range(60))
 def test_numbers_of_any_size_and_sign(seed: int, run: Run, archive: Archive) -> None:
     """An index whose numbers were replaced is not used, or gives what the archive has; it is never a traceback."""

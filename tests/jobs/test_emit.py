@@ -107,6 +107,7 @@ def elements_of_k8s(text: str) -> list[list[str]]:
 ARRAYS = {"slurm": elements_of_slurm, "k8s": elements_of_k8s}
 
 
+@pytest.mark.slow
 @each_row("engine", ARRAYS)
 def test_arrays(here: Path, path: None, engine: str) -> None:
     """The elements of an array do each value once, and write what one run writes; again, they do what is left."""
@@ -130,6 +131,7 @@ def test_arrays(here: Path, path: None, engine: str) -> None:
     assert sorted(map(str, Path().glob("*.jsonl"))) == [f"my night-{number}.jsonl" for number in range(3)]
 
 
+@pytest.mark.slow
 @each_row("engine", ARRAYS)
 def test_arrays_of_each(here: Path, path: None, engine: str) -> None:
     """Ranges stay, and so do lists in files; an element fails when one of its jobs does."""
@@ -240,6 +242,7 @@ def test_seeds(here: Path) -> None:
     assert ran.stderr.startswith("tarkit: --emit requires --seed S")
 
 
+@pytest.mark.slow
 def test_too_many_names(here: Path) -> None:
     """Names that no command line has room for are to be listed in a file."""
     Path("list").write_text("".join(f"{'x' * 200}-{number}\n" for number in range(6000)))
@@ -285,6 +288,7 @@ def test_documentation(here: Path) -> None:
 # ---- make
 
 
+@pytest.mark.slow
 def test_make(here: Path, path: None) -> None:
     """Two jobs at a time write what one run writes; then nothing is left to do, until a file has changed."""
     make_shards("abcdef")
@@ -304,6 +308,7 @@ def test_make(here: Path, path: None) -> None:
     assert written() == written("whole")
 
 
+@pytest.mark.slow
 def test_make_is_killed(here: Path, path_of_processes: None) -> None:
     """All is killed in the middle: the next run does the rest, and the bytes are the same."""
     make_shards("abcdef")
@@ -324,6 +329,7 @@ def test_make_is_killed(here: Path, path_of_processes: None) -> None:
     assert found == written("whole")
 
 
+@pytest.mark.slow
 def test_names_for_make(here: Path, path: None) -> None:
     """Names and commands with signs of make and of shells are what they were."""
     make_shards([*ODD, "-x", "year=1 $@%*", "(a).b"], 1)
@@ -341,6 +347,7 @@ def test_names_for_make(here: Path, path: None) -> None:
         os.utime(f"in/{name}", (1, 1))
 
 
+@pytest.mark.slow
 @each_row(
     "words,done",
     [

@@ -62,6 +62,7 @@ def jobs(count: int) -> Iterator[ValueJob]:
         yield ValueJob(Value(text, index, text, text, "."), call=nothing if index % 4 else fails)
 
 
+@pytest.mark.slow
 def test_memory_of_many_jobs() -> None:
     """2500 jobs take no more memory than a few, even while the first of them runs."""
     peaks = []

@@ -61,6 +61,7 @@ def step(kind: str, here: Path) -> list[str]:
     return [word.replace("HERE", str(here)) for word in STRAYS[kind]]
 
 
+@pytest.mark.slow
 def test_timeouts(here: Path) -> None:
     """All of it is ended, whatever it is; the jobs of all kinds run at once."""
     running = {}

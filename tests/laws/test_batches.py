@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,9 +19,7 @@ from tarkit.samples.sample import SampleBatch, singly
 from tarkit.spill import multimap
 from tarkit.tar import fast, reader
 from tests._odd import extension, header, padded
-
-ROUNDS = int(os.environ.get("TARKIT_TESTS_ROUNDS", "1"))
-FIRST = int(os.environ.get("TARKIT_TESTS_FIRST_CHAIN", "0"))
+from tests._tools import ROUNDS, slow
 
 EXPRESSIONS = [
     *(
@@ -230,10 +227,11 @@ def one_by_one(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DatasetReader, "batches", single)
 
 
-def test_batches_are_as_single_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seeds", [range(15), slow(range(15, 150 * ROUNDS))])
+def test_batches_are_as_single_samples(seeds: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With and without the accelerator, of files and of streams."""
     failed = []
-    for seed in range(FIRST, FIRST + 150 * ROUNDS):
+    for seed in seeds:
         draw = random.Random(seed)
         path = tmp_path / "in.tar"
         path.write_bytes(archive(draw, draw.choice((0, 0.02, 0.2))))
@@ -255,7 +253,8 @@ def test_batches_are_as_single_samples(tmp_path: Path, monkeypatch: pytest.Monke
     assert not failed, f"{len(failed)} seeds\n" + "\n".join(failed[:5])
 
 
-def test_parts_of_expressions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seeds", [range(20), slow(range(20, 100 * ROUNDS))])
+def test_parts_of_expressions(seeds: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Expressions of several parts, some of which no sample needs, or not all."""
     path = tmp_path / "in.tar"
 
@@ -268,7 +267,7 @@ def test_parts_of_expressions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             error = str(failed)
         return keys, said, error
 
-    for seed in range(FIRST, FIRST + 100 * ROUNDS):
+    for seed in seeds:
         draw = random.Random(seed)
         path.write_bytes(archive(draw, draw.choice((0, 0.02))))
         text = expression(draw)
@@ -284,9 +283,10 @@ def compared(inputs: list[Any], others: list[Any] | None, by: str) -> tuple[Any,
     return report.findings, report.shards
 
 
-def test_compared_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seeds", [range(8), slow(range(8, 60 * ROUNDS))])
+def test_compared_values(seeds: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same samples with equal values are found in one set and in two, of files, streams and views."""
-    for seed in range(FIRST, FIRST + 60 * ROUNDS):
+    for seed in seeds:
         draw, inputs = random.Random(seed), list[Any]()
         for number in range(draw.choice((1, 2, 2, 3))):
             path, view = tmp_path / f"{number}.tar", tmp_path / f"{number}.view.parquet"

@@ -50,6 +50,7 @@ def grow(rng: random.Random, path: Path, suffix: str, first: int) -> tuple[list[
     return good, bad
 
 
+@pytest.mark.slow
 @each_row("command", COMMANDS)
 def test_samples_and_those_left_out(command: str, run: Run, here: Path) -> None:
     """Random archives with samples that --skip leaves out: each is counted once, in plain and compressed files."""
@@ -91,6 +92,7 @@ def test_an_archive_that_ends_early(run: Run, here: Path) -> None:
         assert json.loads(Path("r").read_text())["fix"]["end_early"] == early
 
 
+@pytest.mark.slow
 @each_row(("codec", "trailer"), [("gz", 8), ("zst", 4), ("xz", 30), ("lz4", 4), ("bz2", 4)])
 def test_what_follows_damage_of_the_compression(codec: str, trailer: int, run: Run, here: Path) -> None:
     """Where the rest of an archive cannot be decoded that is said, since its samples cannot be named and counted."""

@@ -99,6 +99,7 @@ def result(seed: int, here: Path) -> tuple[Any, ...]:
     return (here / "out.tar").read_bytes() if not error else b"", said, error
 
 
+@pytest.mark.slow
 def test_joins_are_those_of_the_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random archives, tables and fields."""
     counts = {"together": 0, "altered": 0}

@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -169,6 +170,7 @@ def test_cat_of_two(one: bytes, two: bytes, parallel: str) -> None:
             assert tarkit("cat", *words, *options, "-p", parallel).stdout == expected
 
 
+@pytest.mark.slow
 @laws
 @given(archives(), st.integers(-99, 99), st.integers(0, 3))
 def test_full_shuffle(data: bytes, seed: int, count: int) -> None:

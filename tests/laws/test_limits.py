@@ -27,6 +27,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system may not limit memory")
 @each_row("command", COMMANDS)
 def test_memory(command: str, run: Run, archive: Archive) -> None:

@@ -81,6 +81,7 @@ def limited(*words: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.CompletedProcess(words, started.returncode, out, err)
 
 
+@pytest.mark.slow
 def test_commands(inputs: None, run: Run) -> None:
     """Commands that write to stdout have the same output."""
 
@@ -94,6 +95,7 @@ def test_commands(inputs: None, run: Run) -> None:
     same()
 
 
+@pytest.mark.slow
 def test_series(inputs: None, run: Run) -> None:
     """Commands that write files have the same output."""
 

@@ -74,7 +74,8 @@ for line in sys.stdin:
     print(json.dumps([status, bash.wait()]), flush=True)
 """
 
-pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system does not report the peak")
+unknown = not os.path.exists("/proc/self/status")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(unknown, reason="the system does not report the peak")]
 
 Growth = Callable[..., int]
 

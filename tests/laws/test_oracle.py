@@ -151,6 +151,7 @@ def golden() -> list[Path]:
     return [path for path in sorted(DATA.glob("*.tar")) if not any(word in path.name for word in skip)]
 
 
+@pytest.mark.slow
 @each_row("path", golden())
 @each_row("start", ["x/", "n" * 101, "p" * 150 + "/", "\u00e9" * 51, "\udce9"])
 def test_renaming_changes_the_name_alone(start: str, path: Path, run: Run) -> None:

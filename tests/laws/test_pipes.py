@@ -51,6 +51,7 @@ STREAMS = [
 ]
 
 
+@pytest.mark.slow
 @each_row("words", STREAMS)
 def test_a_slow_reader(words: str, run: Run, archive: Archive) -> None:
     """Samples of a stream that wait in temporary space, which is used again, arrive as they were."""

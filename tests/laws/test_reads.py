@@ -108,6 +108,7 @@ MOST = {"proc --worker": 6, "proc --map": 30, "shuffle --epochs": 8}
 """How many times all bytes may be read from a file, with what goes through temporary files and pipes; else 5 times."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the system does not count the bytes that are read")
 @each_row("command", [*COMMANDS])
 def test_files(command: str, run: Run, archive: Archive) -> None:
@@ -116,6 +117,7 @@ def test_files(command: str, run: Run, archive: Archive) -> None:
         assert local_reads(command, layout, run, archive).times < MOST.get(command, 5), layout
 
 
+@pytest.mark.slow
 @each_row("command", [*COMMANDS])
 def test_objects(command: str, run: Run, server: HttpServer) -> None:  # noqa: F811
     """Each byte of an object is read once, in few requests."""
@@ -125,6 +127,7 @@ def test_objects(command: str, run: Run, server: HttpServer) -> None:  # noqa: F
         assert reads.requests <= 10, layout
 
 
+@pytest.mark.slow
 @each_row("command", ["sort", "check", "check --fix", "check --same-as", "shuffle"])
 def test_every_layout(command: str, run: Run, archive: Archive, server: HttpServer) -> None:  # noqa: F811
     """Commands that return to what they have passed do so in small steps."""
@@ -162,6 +165,7 @@ def test_objects_of_larger_samples(sizes: str, run: Run, server: HttpServer) -> 
         assert served.requests <= requests, words
 
 
+@pytest.mark.slow
 @each_row("words", ["sort", "sort -r", "shuffle --seed 1"])
 def test_small_samples_behind_a_large_one(words: str, run: Run, server: HttpServer, archive: Archive) -> None:  # noqa: F811
     """An object is read by ranges since its first sample is large; the small ones are not requested one by one."""

@@ -51,6 +51,7 @@ def formats(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @each_row("number", range(len(COMMANDS)))
 def test_stdin(number: int, run: Run, formats: Path) -> None:
     """The output and the files are those of a pipe: of an archive, and of one other format for each command."""

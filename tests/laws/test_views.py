@@ -16,6 +16,7 @@ from tarkit.samples.sample import key_of
 from tarkit.streams.source import FileSource
 from tarkit.tar.reader import TarReader
 from tests._chains import Chain, differences
+from tests._tools import slow
 from tests.conftest import Run
 
 pytest.importorskip("pyarrow", reason="views are Parquet files")
@@ -24,6 +25,7 @@ CHAINS = int(os.environ.get("TARKIT_TESTS_CHAINS", "60"))
 FIRST = int(os.environ.get("TARKIT_TESTS_FIRST_CHAIN", "0"))
 
 
+@pytest.mark.slow
 def test_chains_over_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chains of steps over views of archives give what the model gives; every second one without the accelerator."""
     failed = differences(range(FIRST, FIRST + CHAINS), tmp_path, monkeypatch, processes=0, views=True)
@@ -50,6 +52,7 @@ def written(data: tarkit.Dataset, path: Path, odd: bool) -> bytes | str | list[t
     return [(entry.name, entry.type, entry.link, source.read(entry.data, entry.stop)) for entry in entries]
 
 
+@pytest.mark.slow
 def test_view_of_a_chain(tmp_path: Path) -> None:
     """The archive that a view of a chain stands for is the one that the chain writes, byte for byte."""
     failed, count = [], 0
@@ -94,7 +97,7 @@ CHOICES = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(8), *map(slow, range(8, 40))])
 def test_first_choices(seed: int, run: Run, here: Path) -> None:
     """A list and a position choose of views what they choose of archives, with the same words, and other choices."""
     draw = random.Random(seed)

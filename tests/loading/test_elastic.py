@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import tarkit
+from tests._tools import slow
 from tests.loading._tools import keys
 
 SETTINGS = int(os.environ.get("TARKIT_TESTS_ELASTIC", "40"))
@@ -162,9 +163,10 @@ def check_settings(seed: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*no sample for worker")
-def test_random_settings(here: Path) -> None:
+@pytest.mark.parametrize("seeds", [range(5), slow(range(5, SETTINGS))])
+def test_random_settings(seeds: range, here: Path) -> None:
     """Each sample comes as often as it should in each epoch, on the same and on other numbers of nodes and workers."""
-    for seed in range(SETTINGS):
+    for seed in seeds:
         try:
             check_settings(seed)
         except BaseException as error:
@@ -173,6 +175,7 @@ def test_random_settings(here: Path) -> None:
                 raise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("equal", [None, "drop"])
 def test_the_same_batches(equal: Any, here: Path) -> None:
     """Batches of all nodes together are the same for any number of nodes and workers, before and behind a resume."""

@@ -118,6 +118,7 @@ def _begin(log: EpochLog, group: int, found: Any) -> None:
     found.put(log.begin(Iteration(os.getppid(), group, 2, 1), 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.forks
 def test_other_processes(method: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import tarkit
 from tarkit.joining.table import JoinTable
-from tests._tools import MARKER, ROUNDS, member
+from tests._tools import MARKER, ROUNDS, member, slow
 
 Fields = dict[str, bytes]
 Samples = dict[str, Fields]
@@ -140,7 +140,7 @@ def record(sample: Any) -> tuple[str, Fields]:
 
 
 @pytest.mark.filterwarnings("ignore:drop")
-@pytest.mark.parametrize("seed", range(12 * ROUNDS))
+@pytest.mark.parametrize("seed", [*range(3), *map(slow, range(3, 12 * ROUNDS))])
 def test_samples(seed: int, here: Path) -> None:
     """A loader, a dataset and a written archive have the samples of the model, and their fields in its order."""
     made = joined(seed)
@@ -192,7 +192,7 @@ def test_samples_of_a_view_without_a_row(here: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*no sample has a row", "ignore:drop")
-@pytest.mark.parametrize("seed", range(12 * ROUNDS))
+@pytest.mark.parametrize("seed", [*range(3), *map(slow, range(3, 12 * ROUNDS))])
 def test_resumed(seed: int, here: Path) -> None:
     """Stopped at random places, on the same and other nodes and workers: each sample comes once, with its row."""
     made, draw = joined(seed), Random(seed)
@@ -256,6 +256,7 @@ def test_no_sample_has_a_row(here: Path) -> None:
     assert [text.partition(":")[2][:40] for text in words] == [" worker 0 on node 0: t.csv: no sample ha"]
 
 
+@pytest.mark.slow
 def test_rows_are_found_together(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many samples at once, behind other steps and in any order too; few are in vain where most are left out."""
     pytest.importorskip("pyarrow")
@@ -357,7 +358,7 @@ def stopped(data: Any, stop: int, **options: Any) -> tuple[list[tuple[str, Field
     return found, json.loads(json.dumps(loader.state_dict()))
 
 
-@pytest.mark.parametrize("seed", range(24 * ROUNDS))
+@pytest.mark.parametrize("seed", [*range(6), *map(slow, range(6, 24 * ROUNDS))])
 def test_what_is_joined_changes(seed: int, here: Path) -> None:
     """Other values are refused by name, before any sample; the same ones, elsewhere too, are what was joined."""
     draw = Random(seed)

@@ -143,6 +143,7 @@ def test_more_workers_than_shards(shards: str) -> None:
     assert len(list(tarkit.loader(shards, worker=12, workers=13, resample=True, length=5))) == 5
 
 
+@pytest.mark.slow
 @each_row("shuffle", [0, 25, "full"])
 def test_equal_numbers_of_samples(shards: str, shuffle: Any) -> None:
     """With "drop" each worker has as many as the poorest, with "repeat" as the richest, and no sample is missing."""
@@ -285,6 +286,7 @@ def until_error(loader: tarkit.Loader, message: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @each_row("options", WAYS)
 def test_a_position_after_an_error(options: dict[str, Any], here: Path) -> None:
     """Samples that were taken and not given, since one could not be decoded or put in a batch, come again, in order."""
@@ -562,6 +564,7 @@ def test_fields_that_cannot_be_decoded(broken: str) -> None:
         list(tarkit.loader(tarkit.open("s-00.tar", maxerr=5, on_problem=said.append), decode=True))
 
 
+@pytest.mark.slow
 @each_row(
     "options",
     [

@@ -14,7 +14,7 @@ import pytest
 
 import tarkit
 from tarkit.loading.mixed import Schedule
-from tests._tools import ROUNDS
+from tests._tools import ROUNDS, slow
 from tests.loading._tools import keys
 
 MOST = 300
@@ -87,9 +87,10 @@ def check_epoch(
             assert len(set(one)) == len(one)
 
 
-def test_random_mixes(here: Path) -> None:
+@pytest.mark.parametrize("seeds", [range(3), slow(range(3, 25 * ROUNDS))])
+def test_random_mixes(seeds: range, here: Path) -> None:
     """Each worker gives what it should, also stopped at any place and resumed; workers together read all."""
-    for seed in range(25 * ROUNDS):
+    for seed in seeds:
         random = Random(seed)
         sources = write(random)
         weights, mix, options, workers = draw(random, sources)
@@ -141,7 +142,8 @@ def _second(loader: tarkit.Loader) -> tarkit.Loader:
     return loader
 
 
-def test_errors_in_batches(here: Path) -> None:
+@pytest.mark.parametrize("seeds", [range(2), slow(range(2, 15 * ROUNDS))])
+def test_errors_in_batches(seeds: range, here: Path) -> None:
     """Where collate or transform fails, the values of a batch come again, also those of a pass that has ended."""
     calls = limit = 0
 
@@ -160,7 +162,7 @@ def test_errors_in_batches(here: Path) -> None:
         call()
         return items
 
-    for seed in range(15 * ROUNDS):
+    for seed in seeds:
         random = Random(seed)
         sources = write(random)
         weights, mix, options, _ = draw(random, sources)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tarkit
-from tests._tools import ROUNDS
+from tests._tools import ROUNDS, slow
 from tests.loading._tools import keys
 
 MOST = 400  # samples or batches of an iteration without end
@@ -81,9 +81,10 @@ def check_epochs(parts: list[list[str]], shards: list[list[str]], options: dict[
         assert len({len(part) for part in parts}) == 1
 
 
-def test_random_loaders(here: Path) -> None:
+@pytest.mark.parametrize("seeds", [range(4), slow(range(4, 20 * ROUNDS))])
+def test_random_loaders(seeds: range, here: Path) -> None:
     """Each worker continues at its sample, in an epoch of its own, once or several times; then the next iteration."""
-    for seed in range(20 * ROUNDS):
+    for seed in seeds:
         random = Random(seed)
         shards = write(random)
         options, workers = draw(random, len(shards))

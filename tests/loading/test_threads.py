@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import tarkit
-from tests._tools import ROUNDS, each_row
+from tests._tools import ROUNDS, each_row, slow
 
 SHARDS = "s-*"
 
@@ -124,7 +124,7 @@ def texts(values: Any) -> list[str]:
     return [repr(value) for value in islice(values, 150)]
 
 
-@pytest.mark.parametrize("seed", range(60 * ROUNDS))
+@pytest.mark.parametrize("seed", [*range(10), *map(slow, range(10, 60 * ROUNDS))])
 def test_the_same_as_without(seed: int) -> None:
     """Values, their order and the epochs; also where other numbers of threads continue, in the middle."""
     draw = random.Random(seed)
@@ -190,6 +190,7 @@ def test_divided_anew() -> None:
         assert sorted(keys) == sorted(sample.key for sample in tarkit.open(inputs))
 
 
+@pytest.mark.slow
 def test_random_numbers_that_others_draw() -> None:
     """Values are the same while the program draws random numbers of the process."""
     data = tarkit.loader(SHARDS, decode=True, transform=rarely, epochs=8)
@@ -436,6 +437,7 @@ assert threading.active_count() == 1
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", ENDS.values(), ids=list(ENDS))
 def test_the_end_of_a_program(lines: str) -> None:
     """It ends in time, and prints nothing."""

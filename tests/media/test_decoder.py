@@ -99,6 +99,7 @@ def test_arrays_are_those_of_webdataset(name: str, mode: str) -> None:
     found[...] = 0
 
 
+@pytest.mark.slow
 @each_row("name", ARRAYS)
 @each_row("size", [(1100, 470), (300_000, 2), (2, 100_001)])
 def test_large_pictures(name: str, size: tuple[int, int]) -> None:

@@ -177,6 +177,7 @@ def test_damage(damage: Callable[[], object], words: str, here: Path) -> None:
     assert not Path("y.tar").exists()
 
 
+@pytest.mark.slow
 def test_refused(run: Run, archive: Archive) -> None:
     """What MDS cannot hold, and an index that would be replaced, is one line; nothing is left."""
     archive(tar([("a.txt", b"1"), ("b.txt", b"2")]), "a.tar")

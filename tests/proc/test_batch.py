@@ -11,7 +11,7 @@ import pytest
 
 import tarkit
 from tarkit.proc.shell import BATCH_BYTES
-from tests._tools import each_row, traced
+from tests._tools import each_row, slow, traced
 from tests.conftest import Archive, Content, Run, entries, keys, tar
 
 SIX: dict[str, Content] = {f"{index}.{field}": f"{index} {field}".encode() for index in range(6) for field in "xy"}
@@ -71,7 +71,7 @@ def without_times(rejects: Path) -> list[tuple[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(3), *map(slow, range(3, 12))])
 def test_batches_give_what_single_samples_give(seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     (tmp_path / "in.tar").write_bytes(tar(draw(random, random.choice((0, 0.05, 0.3)))))
@@ -198,6 +198,7 @@ def test_samples_of_one_key_and_large_ones(tmp_path: Path) -> None:
     assert (tmp_path / "counts").read_text().split() == ["4", "1"]
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """Twice the samples take no more memory, however many are in a batch."""
 

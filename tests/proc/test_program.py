@@ -26,7 +26,7 @@ from tarkit.streams.files import Descriptor, File
 from tarkit.streams.source import FileSource
 from tarkit.tar.writer import EntryWriter
 from tests._copies import Copied
-from tests._tools import Log, archive, contents, each_row, member, on_disk
+from tests._tools import Log, archive, contents, each_row, member, on_disk, slow
 
 ABC = {f"{key}.{field}": f"{key}{field}".encode() for key in "abc" for field in ("cls", "txt")}
 MANY = {f"{number:04}.{field}": b"%d" % number for number in range(40) for field in ("cls", "txt")}
@@ -266,6 +266,7 @@ BAD = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "parallel"), [("exit", 1), ("rename", 2)])
 def test_samples_that_end_the_program(kind: str, parallel: int) -> None:
     """Samples that end the program are found by halving; all others are processed once, in order."""
@@ -280,7 +281,7 @@ def test_samples_that_end_the_program(kind: str, parallel: int) -> None:
     assert failed(finished) == {key: reasons[kind].format(key) for key in ("0007", "0012")}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *map(slow, range(1, 4))])
 def test_programs_that_die_at_random(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each sample has one outcome, in order, while programs delay answers, die of samples, and more are not read."""
     monkeypatch.setattr(program, "TOGETHER", 3)

@@ -87,6 +87,7 @@ def test_compression_is_detected_by_content(codec: str, here: Path) -> None:
     assert names("plain.tar.br") == "a b"
 
 
+@pytest.mark.slow
 @each_row("codec", CODECS)
 def test_decoding_in_a_thread(codec: str, here: Path) -> None:
     """A compressed file that is decoded ahead has the same bytes, and the same error where it is cut or damaged."""

@@ -93,6 +93,7 @@ FAULTS: list[tuple[str, Members, str]] = [
 ]
 
 
+@pytest.mark.slow
 @each_row(("name", "members", "value"), VALUES)
 def test_values(name: str, members: Members, value: Any, run: Run, archive: Archive) -> None:
     """Every command has the same value."""
@@ -114,6 +115,7 @@ def test_values(name: str, members: Members, value: Any, run: Run, archive: Arch
     assert parts == [{each[5] for each in os.listdir() if each.startswith("text-")}]
 
 
+@pytest.mark.slow
 @each_row(("name", "members", "fault"), FAULTS)
 def test_faults(name: str, members: Members, fault: str, run: Run, archive: Archive) -> None:
     """Every command reports the same problem in the same sample, and drops or keeps that sample if requested."""

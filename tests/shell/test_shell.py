@@ -610,6 +610,7 @@ runpy.run_module("tarkit.__main__", run_name="__main__", alter_sys=True)
 """
 
 
+@pytest.mark.slow
 def test_a_signal_at_each_import() -> None:
     """A signal at any import, before and during a command, ends the process silently by that signal."""
     done = subprocess.run(

@@ -255,6 +255,7 @@ def test_programs_read(codec: str) -> None:
 # Damage
 
 
+@pytest.mark.slow
 @each_codec
 def test_cut_at_every_byte(codec: str) -> None:
     frames, plain, good = several(codec)
@@ -284,6 +285,7 @@ def same_or_error(codec: str, raw: bytes, data: bytes) -> bool:
     return False
 
 
+@pytest.mark.slow
 @each_codec
 def test_flip_every_bit(codec: str) -> None:
     plain = [b"alpha " * 9, NOISE[:9]]

@@ -225,6 +225,7 @@ FIELDS = ["jpg", "txt", "seg.png", "TXT", "a.b.c", "é", "a b", "b\nc", "flac", 
 CONTENTS = [b"", b"\0", b"\xff\xfe", b"text\n", b'{"a": 1}', PNG, b"null"]
 
 
+@pytest.mark.slow
 def test_there_and_back(run: Run, archive: Archive) -> None:
     """An archive as a table, and that as an archive, has the same samples: keys, fields and bytes."""
     draw = random.Random(5)

@@ -67,6 +67,7 @@ CHAINS: tuple[Callable[[Dataset], Dataset], ...] = (
 )
 
 
+@pytest.mark.slow
 def test_steps(recipe: tuple[list[bytes], list[Sample]]) -> None:
     """What comes out of steps and outputs is what comes of an archive with the same entries."""
     lines, want = recipe
@@ -86,6 +87,7 @@ def test_steps(recipe: tuple[list[bytes], list[Sample]]) -> None:
     assert [shard.samples for shard in shards] == [25, 25, 10]
 
 
+@pytest.mark.slow
 def test_steps_of_a_tree(recipe: tuple[list[bytes], list[Sample]]) -> None:
     """What comes of a planned tree is what comes of its shards; each planned shard can be read alone."""
     Path("tree").mkdir()

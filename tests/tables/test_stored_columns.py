@@ -27,6 +27,7 @@ KINDS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @each_row("memory", [0, 20_000, 1 << 30])
 def test_values_in_any_order(memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same as those of the whole table, whether columns are in memory or in temporary space."""

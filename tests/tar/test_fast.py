@@ -319,6 +319,7 @@ def test_arguments_of_gather(tmp_path: Path) -> None:
             gather((fd,), ("0",), (1,))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @each_row("path", DATA)
 def test_golden(path: Path, each_way: Callable[[Callable[[], object]], None]) -> None:
     """Archives by other programs, whole, cut, and with any byte of their first headers changed."""
@@ -332,6 +333,7 @@ def test_golden(path: Path, each_way: Callable[[Callable[[], object]], None]) ->
         each_way(lambda: list(all_of(case, seed)))  # noqa: B023
 
 
+@pytest.mark.slow
 @each_row("begin", [*range(0, 100 * ROUNDS, 100), 302_900, 5_042_100])
 def test_odd_archives(begin: int, each_way: Callable[[Callable[[], object]], None]) -> None:
     """Archives of entries of all forms, with damage."""
@@ -340,6 +342,7 @@ def test_odd_archives(begin: int, each_way: Callable[[Callable[[], object]], Non
         each_way(lambda: list(all_of(data, seed)))  # noqa: B023
 
 
+@pytest.mark.slow
 @each_row("begin", [*range(0, 25 * ROUNDS, 25), 7_002_000])
 def test_odd_archives_of_large_samples(begin: int, each_way: Callable[[Callable[[], object]], None]) -> None:
     """The same with large samples, whose headers are read in the file."""
@@ -348,6 +351,7 @@ def test_odd_archives_of_large_samples(begin: int, each_way: Callable[[Callable[
         each_way(lambda: list(all_of(data, seed)))  # noqa: B023
 
 
+@pytest.mark.slow
 @each_row("count", [1, 64, 65, 66, 200, 1023, 1024, 1025])
 def test_many_entries_in_a_sample(count: int, each_way: Callable[[Callable[[], object]], None]) -> None:
     """Samples of many entries, with names in any order, and with one name twice."""
@@ -365,6 +369,7 @@ LATER = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @each_row("number", range(len(LATER)))
 def test_many_samples(number: int, each_way: Callable[[Callable[[], object]], None]) -> None:
     """Long runs, in ascending and in any other order, with something else in the middle and at the end."""
@@ -430,6 +435,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 @each_row("line", COMMANDS)
 def test_commands(line: str, here: Path, each_way: Callable[[Callable[[], object]], None]) -> None:
     """Commands print the same bytes and messages, write the same files, and exit with the same status."""

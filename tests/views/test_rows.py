@@ -85,6 +85,7 @@ def outcome(expr: str, way: str, **policy: Any) -> tuple[list[str], str, list[st
         return [], f"{error}", said
 
 
+@pytest.mark.slow
 def test_expressions_against_the_plain_evaluation(archive: Archive) -> None:
     """An expression over columns selects what it selects of one sample after the other, with the same problems."""
     draw, places, chosen, failed = Random(os.environ.get("TARKIT_TESTS_FIRST", "3")), archive_of(archive, 40), 0, 0
@@ -110,6 +111,7 @@ def test_expressions_against_the_plain_evaluation(archive: Archive) -> None:
     assert failed > ROUNDS // 8
 
 
+@pytest.mark.slow
 @each_row("expr", ["10 // i > 1", "i == 3", "10 // i > 1 or n == 3", "n == 3", "i + n > 2"])
 def test_rows_behind_those_that_are_taken(archive: Archive, expr: str) -> None:
     """An error of a row behind the last one that is taken is none: by columns as by samples, wherever the row is."""

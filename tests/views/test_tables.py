@@ -90,6 +90,7 @@ def columns_of(table: Any) -> dict[str, tuple[str, list[Any]]]:
     return {name: (types[name], table[name].to_pylist()) for name in table.schema.names}
 
 
+@pytest.mark.slow
 def test_rows_of_random_tables(archive: Archive) -> None:
     """A filter, a shuffle and a split of a view have the rows and columns that pyarrow gives, in the same order."""
     archive([(f"k{number}.txt", b"7") for number in range(SAMPLES)], "in.tar")
@@ -132,6 +133,7 @@ def wide_view(rows: int) -> None:
     parquet.write_table(arrow.table(columns), "v.parquet", row_group_size=20_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", ["cls == 3", "score < 0.5", "split == 'val'"])
 def test_memory_of_a_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, condition: str) -> None:
     """A choice of rows takes no more memory for more rows, in Python and in Arrow, and few bytes of Python a row."""

@@ -384,6 +384,7 @@ FRONT = [b"#!/bin/sh\nexit\n", b"MZ" + os.urandom(5000), b"\x7fELFPK\3\4PK\5\6" 
 BEHIND = [b"\n", bytes(512), os.urandom(200_000), b"PK\5\6", zipped()[-22:]]
 
 
+@pytest.mark.slow
 @each_row(("front", "behind"), [*((front, b"") for front in FRONT), *((b"", behind) for behind in BEHIND),
                                 (FRONT[0], BEHIND[0])])  # fmt: skip
 def test_bytes_around(
