@@ -144,6 +144,8 @@ class Commands(click.Group):
             return gone
         if not words or error.ctx is None or not option.startswith("--"):
             return None if words else answer(option)
+        if any(other.startswith(option) for other in error.possibilities or ()):
+            return None
         commands = [command for name in COMMANDS if (command := self.get_command(error.ctx, name)) is not None]
         names = [str(command.name) for command in commands if any(option in param.opts for param in command.params)]
         return f"{option} is an option of {and_more(names, 4)}; see tarkit {words} --help" if names else None

@@ -332,7 +332,10 @@ class Loader(Iterable[Any]):
         hint = "resume with the shards that it was made with, or begin an epoch without it"
         names, times = (state.get(name) for name in ("names", "times"))
         same = names == self._files.names and times == self._files.times
-        marks = self._shards.marks_in(progress)
+        try:
+            marks = self._shards.marks_in(progress)
+        except ValueError as error:
+            raise Usage(f"the state of a loader is damaged: {error}") from None
         if changed := find_changed(self._shards.data.locations, marks, files=not same):
             raise Usage(f"{changed.name}: not the shard of the position: its content has changed", hint)
         if names != self._files.names:

@@ -190,6 +190,8 @@ class MixedShards:
         """Return the marks of shards in a position, by their numbers in `data`. Raises ValueError."""
         marks: dict[int, str] = {}
         before = 0
+        if any(len(numbers) not in (0, len(self.sources)) for numbers in (progress.drawn, progress.passes)):
+            raise ValueError("numbers of other sources")
         for source, position in zip(self.sources, progress.sources, strict=bool(progress.sources)):
             marks |= {before + shard: mark for shard, mark in source.marks_in(position).items()}
             before += source.count

@@ -147,7 +147,9 @@ class Shards:
         return self.data.choice
 
     def marks_in(self, progress: Progress) -> dict[int, str]:
-        """Return the marks of shards in a position. Raises ValueError."""
+        """Return the marks of shards in a position. Raises ValueError for a shard that is not there."""
+        if any(place[0] >= self.count for place in (*progress.open, *progress.buffer, *progress.taken)):
+            raise ValueError(f"{plural(self.count, 'shard')}, and one with a greater number")
         return parse_marks(progress.marks, self.count)
 
     def without_rows(self, place: WorkerPlace) -> list[str]:
@@ -270,8 +272,11 @@ class Shards:
         """Return the numbers in the index of all samples that a plan leaves of an epoch, in random order."""
         assert self._index is not None
         order = shuffled(len(self._index), self.settings.seed, epoch)
-        for given in plan or ():
-            order = left_of(order, given, self.settings.equal)
+        try:
+            for given in plan or ():
+                order = left_of(order, given, self.settings.equal)
+        except IndexError:
+            raise Usage("the state of a loader is damaged: its plan does not fit the samples") from None
         return order
 
     def rows(self, place: WorkerPlace, progress: Progress) -> Sequence[int]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from struct import pack, unpack
+from sys import maxsize
 from typing import Any, NamedTuple, Self
 
 from tarkit.errors import Usage
@@ -16,8 +17,23 @@ from tarkit.sizes import plural
 
 VERSION = 6
 
-_PLACES = {"open": 3, "buffer": 2, "taken": 2}  # lists of so many numbers
-_LISTS = ("drawn", "passes", "plan", "later")
+_END = -1  # the form of a number from -1 on; that of one from 0 on is `int`
+_UNIT, _PLACE = (int, int, _END), (int, int)
+_PLANS = (None, [_UNIT], [(int, int, int, [_END], [[int]])])
+_FORMS: dict[str, Sequence[Any]] = {
+    **dict.fromkeys(("epoch", "following", "given", "opened", "skip", "passed", "block"), (int,)),
+    "epochs": (None, int),
+    "open": ([_UNIT],),
+    "buffer": ([_PLACE],),
+    "taken": ([_PLACE],),
+    "drawn": ([int],),
+    "passes": ([_END],),
+    "plan": _PLANS,
+    "later": ([(int, plan, [_PLACE], int) for plan in _PLANS],),
+}
+"""The forms of values: a number, None, a tuple of values, or any number of values of one of the forms in a list."""
+
+_LISTS = ("open", "buffer", "taken", "drawn", "passes", "plan", "later")
 _WORDS = "<625I"  # the state of the Mersenne Twister
 
 
@@ -84,8 +100,6 @@ class Progress(NamedTuple):
 
     def _plain(self) -> dict[str, Any]:
         values = self._asdict()
-        for name in _PLACES:
-            values[name] = list(map(list, values[name]))
         lists = {name: _as_lists(values[name]) for name in _LISTS}
         return {**values, **lists, "sources": [source._plain() for source in self.sources]}
 
@@ -111,21 +125,27 @@ class Progress(NamedTuple):
     @classmethod
     def _parse(cls, state: Mapping[str, Any], shards: int) -> Self:
         progress = cls(**{name: state[name] for name in cls._fields})
-        parsed: dict[str, Any] = {
-            name: tuple(_place(place, length) for place in getattr(progress, name)) for name, length in _PLACES.items()
-        }
+        progress = progress._replace(**{name: _as_tuples(getattr(progress, name)) for name in _LISTS})
+        for name, forms in _FORMS.items():
+            if not any(_has_form(getattr(progress, name), form) for form in forms):
+                raise ValueError(f"{name} is {state[name]!r}")
         if progress.random is not None:
             restore_random(Random(), progress.random)
         parse_marks(progress.marks, shards)
-        parsed |= {name: _as_tuples(getattr(progress, name)) for name in _LISTS}
-        return progress._replace(**parsed, sources=tuple(cls._parse(source, shards) for source in state["sources"]))
+        return progress._replace(sources=tuple(cls._parse(source, shards) for source in state["sources"]))
 
 
-def _place(numbers: Any, length: int) -> tuple[int, ...]:
-    place = tuple(map(int, numbers))
-    if len(place) != length:
-        raise ValueError(f"{plural(len(place), 'number')} of a place")
-    return place
+def _has_form(value: Any, form: Any) -> bool:
+    """Return whether a value has a form, as `_FORMS` has it."""
+    if form is None:
+        return value is None
+    if form in (int, _END):
+        return type(value) is int and (0 if form is int else _END) <= value <= maxsize
+    if type(value) is not tuple:
+        return False
+    if isinstance(form, list):
+        return all(any(_has_form(each, one) for one in form) for each in value)
+    return len(value) == len(form) and all(map(_has_form, value, form))
 
 
 def _as_lists(value: Any) -> Any:

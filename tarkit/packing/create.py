@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from shlex import quote
 from typing import Any, BinaryIO, Literal
 
@@ -205,6 +205,10 @@ def pack_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions) ->
         load = ContentLoader(chosen.directory, taken, tmpdir, chosen.storage, times=chosen.mtime is None)
         with open_file_or_stdin(recipe, chosen.storage) as lines:
             contents = loaded(_rows(lines, location.name, chosen, run.warn), load, chosen.parallel, skipped)
+            if (first := next(contents, None)) is None:
+                run.warn(f"{location.name}: no entry, so the archive is empty")
+                return
+            contents = chain((first,), contents)
             yield from contents if chosen.depfile is None else noted(contents)
 
     def noted(contents: LoadedRows) -> LoadedRows:

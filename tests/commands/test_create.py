@@ -93,6 +93,28 @@ def test_recipe(recipe: str, expected: dict[str, Any], create: Any, here: Path) 
     assert create(recipe) == made(rows)
 
 
+@each_row(
+    ("recipe", "words"),
+    [
+        ("", ""),
+        ("# nothing\n\n", ""),
+        ("a,b\n", "--format csv"),
+        ("", "--format jsonl"),
+        ("a.x none", "--on-missing skip"),
+        ("a.x text:1", "--count 0"),
+    ],
+)
+def test_no_entry(recipe: str, words: str, run: Run, here: Path) -> None:
+    """The archive is empty, and a warning says so: perhaps what wrote the recipe has failed."""
+    Path("recipe").write_text(recipe)
+    ran = run("create", "recipe", *words.split(), "-o", "out.tar")
+    assert ran.lines[-1] == "tarkit: warning: recipe: no entry, so the archive is empty"
+    assert Path("out.tar").read_bytes() == bytes(10240)
+    again = run("create", "-", *words.split(), stdin=recipe.encode())
+    assert again.stdout == bytes(10240)
+    assert again.lines[-1] == "tarkit: warning: stdin: no entry, so the archive is empty"
+
+
 def test_files_of_all_sizes(create: Any) -> None:
     """Contents are complete, read at once, copied by the kernel, or read from a pipe."""
     rows: Rows = {}

@@ -176,3 +176,47 @@ def test_random_loaders_of_torch(here: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
+
+
+def edited(state: Any, random: Random) -> Any:
+    """Return a state with one of its values, at any depth, removed or replaced."""
+    state = json.loads(json.dumps(state))
+    node, deeper = state, True
+    while deeper:
+        key = random.choice([*node] if isinstance(node, dict) else range(len(node)))
+        deeper = isinstance(node[key], dict | list) and bool(node[key]) and random.random() < 0.8
+        node = node[key] if deeper else node
+    new = random.choice([None, "x", "12", -1, 1.5, True, [], {}, 10**30, [[1]], ...])
+    if new is ...:
+        del node[key]
+    else:
+        node[key] = new
+    return state
+
+
+def test_a_state_that_was_edited(here: Path) -> None:
+    """It is refused with an error of tarkit when it is loaded or read, or it is a state as well."""
+    random = Random(1)
+    for name in ("a-0", "a-1", "b-0"):
+        with tarkit.TarWriter(f"{name}.tar") as out:
+            for number in range(9):
+                out.write(f"{name}/{number}", {"cls": number})
+    mix = tarkit.mix([(tarkit.open("a-*.tar"), 2), (tarkit.open("b-0.tar"), 1)], seed=1)
+    refused = 0
+    for data in ("a-*.tar", mix):
+        for options in ({}, {"shuffle": 4}, {"shuffle": "full"}):
+            nodes = [tarkit.loader(data, seed=1, rank=rank, world=2, allow_idle=True, **options) for rank in range(2)]
+            for node in nodes:
+                assert len(list(islice(node, 3))) == 3 or data is mix
+            again = tarkit.loader(data, seed=1, rank=0, world=1, allow_idle=True, **options)
+            again.load_state_dict([node.state_dict() for node in nodes])
+            assert len(list(islice(again, 2))) == 2
+            for loader in (nodes[0], again):
+                state = loader.state_dict()
+                for _ in range(50 * ROUNDS):
+                    try:
+                        loader.load_state_dict(edited(state, random))
+                        list(islice(loader, 3))
+                    except tarkit.TarkitError:
+                        refused += 1
+    assert refused > 100 * ROUNDS
