@@ -115,7 +115,13 @@ class ShardOptions(Options):
         help="Key: full, base, flat or REGEX.  [default: full]",
         more="Files are one sample if their paths, base names, or what REGEX leaves of them, are equal up to a dot.",
     )
-    last_dot: bool = row("Samples", "--last-dot", default=False, help="Fields begin at the last dot, as in ishard.")
+    last_dot: bool = row(
+        "Samples",
+        "--last-dot",
+        default=False,
+        help="Fields begin at the last dot, as in ishard.",
+        more="Names of entries stay, and readers end keys at the first dot: --rename key makes them agree.",
+    )
     rename: Rename = row(
         "Samples",
         "--rename",
