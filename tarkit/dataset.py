@@ -964,6 +964,8 @@ class Dataset(Chain):
     ) -> Shard:
         """Write one archive. The file gets its name when it is complete, so that after an error there is none.
 
+        Columns of views are values, and are not written, unless `set` makes fields of them; a view keeps them.
+
         Args:
             output: a path, a URL, `"pipe:COMMAND"`, `"-"` for stdout, or a binary file object. `.tar.zst` and the
                 like compress.
