@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import repeat
 
-from tarkit.samples.sample import TarSample
+from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.streams.source import Source
 from tarkit.tar.reader import Entry, Raw
 
@@ -27,7 +29,7 @@ class AlteredSample(TarSample):
         fields: tuple[str, ...],
         changes: Mapping[str, bytes],
         make: Callable[..., TarSample],
-        *arguments: object,
+        arguments: tuple[object, ...],
     ) -> None:
         """Make a sample of `base`; see `TarSample`.
 
@@ -35,7 +37,7 @@ class AlteredSample(TarSample):
             base: the sample.
             fields: the names of its fields.
             changes: the contents.
-            make: puts the sample together, of `base` and the `arguments`.
+            make: puts the sample together, of `base`, the contents and the `arguments`.
             arguments: see `make`.
         """
         self.base, self._fields, self.changes = base, fields, changes
@@ -47,8 +49,8 @@ class AlteredSample(TarSample):
 
     @property
     def extent(self) -> int:
-        """The most bytes that the contents of the fields have together."""
-        return self.base.extent + sum(map(len, self.changes.values()))
+        """The most bytes that are read of archives for the contents of the fields; others are in memory."""
+        return self.base.extent
 
     def plain_fields(self) -> tuple[str, ...]:
         """Return the names of the fields."""
@@ -64,7 +66,7 @@ class AlteredSample(TarSample):
     @property
     def _whole(self) -> TarSample:
         if self._made is None:
-            self._made = self._make(self.base, *self._arguments)
+            self._made = self._make(self.base, self.changes, *self._arguments)
         return self._made
 
     @property
@@ -95,3 +97,78 @@ class AlteredSample(TarSample):
     def raw(self) -> Sequence[Entry | Raw]:
         """The entries as they were read."""
         return self._whole.raw
+
+
+class AlteredBatch(SampleBatch):
+    """Plain samples with other contents of the same fields: `AlteredSample` for many.
+
+    They come one by one, or before another join. Each has a source of its own, and so the batch has no `source`.
+    """
+
+    __slots__ = ("_arguments", "_base", "_columns", "_fields", "_make", "_names")
+
+    _base: SampleBatch
+    _arguments: Sequence[tuple[object, ...]]
+
+    def __init__(
+        self,
+        base: SampleBatch,
+        fields: tuple[str, ...],
+        names: Sequence[str],
+        columns: Sequence[Sequence[bytes]],
+        make: Callable[..., TarSample],
+        arguments: Sequence[tuple[object, ...]],
+    ) -> None:
+        """Make a batch.
+
+        Args:
+            base: the samples, without rows.
+            fields: the names of the fields that all of them have.
+            names: those of the fields with other contents.
+            columns: of each of these the contents, for each sample.
+            make: see `AlteredSample`.
+            arguments: of each sample those of `make`.
+        """
+        self.keys, self.key, self.contents = base.keys, base.key, ()
+        self.plain, self.rows, self.entries_held = True, None, None
+        self._base, self._fields, self._names, self._columns = base, fields, names, columns
+        self._make, self._arguments = make, arguments
+        if isinstance(base, AlteredBatch):  # one sample is made in place of two
+            self._base, self._fields = base._base, base._fields
+            self._names, self._columns = [*base._names, *names], [*base._columns, *columns]
+            self._make = partial(_twice, base._make, make)
+            self._arguments = list(zip(base._arguments, arguments, strict=True))
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the fields of all samples."""
+        return tuple(dict.fromkeys((*self._fields, *self._names)))
+
+    def part(self, begin: int, stop: int) -> AlteredBatch:
+        """Return samples [begin, stop), at least one."""
+        if begin == 0 and stop == self.count:
+            return self
+        some = slice(begin, stop)
+        columns = [column[some] for column in self._columns]
+        base, arguments = self._base.part(begin, stop), self._arguments[some]
+        part = AlteredBatch(base, self._fields, self._names, columns, self._make, arguments)
+        part.rows = None if self.rows is None else self.rows[some]
+        return part
+
+    def _singly(self) -> Iterator[TarSample]:
+        fields, names, make = self._fields, self._names, self._make
+        contents: Iterable[tuple[bytes, ...]] = zip(*self._columns, strict=True) if names else repeat(())
+        for sample, values, arguments in zip(self._base, contents, self._arguments, strict=False):
+            yield AlteredSample(sample, fields, dict(zip(names, values, strict=True)), make, arguments)
+
+
+def _twice(
+    make_first: Callable[..., TarSample],
+    make: Callable[..., TarSample],
+    sample: TarSample,
+    changes: Mapping[str, bytes],
+    first: tuple[object, ...],
+    arguments: tuple[object, ...],
+) -> TarSample:
+    """Return a sample that was altered, and then once more."""
+    return make(make_first(sample, changes, *first), changes, *arguments)

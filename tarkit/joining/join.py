@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from tarkit.errors import Problem
 from tarkit.joining.columns import JoinedColumns
@@ -15,6 +15,7 @@ from tarkit.pipeline.chain import Archives, Chain, locate
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.steps import Flow, Step
 from tarkit.problems import Policy
+from tarkit.samples.columns import Contents, contents_held
 from tarkit.samples.dataset import ComingKeys, InputReader
 from tarkit.samples.labels import FieldValue
 from tarkit.samples.sample import ABSENT, SampleBatch, TarSample, ViewRow, singly
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tarkit.pipeline.view_rows import ValueTable, ViewFile
 
 TOGETHER = 128  # rows that are found together, and of a view the samples that are read together
+LEAST = 16  # samples of a batch that stay together
 
 _SHIFT = 32  # bits of the number of a joined row; those above are the number of the row of a view that the sample has
 
@@ -51,6 +53,11 @@ class JoinedRow(NamedTuple):
     def found(self) -> FoundRow:
         """The row there."""
         return self.joined.table.row(self.place) if self.ahead is None else self.ahead.row(self.at)
+
+    @property
+    def contents(self) -> dict[str, bytes]:
+        """The contents of the sample that the row of a view places, if they are in memory; else none."""
+        return {} if self.ahead is None else dict(zip(*self.ahead.contents[self.at], strict=True))
 
     def plain_sample(self) -> TarSample | None:
         """Return the sample that the row of a view places, if it is among those that are read together."""
@@ -100,12 +107,44 @@ class JoinedRow(NamedTuple):
         return JoinedRow(self.joined, number & (1 << _SHIFT) - 1, before)
 
 
+class JoinedRows(Sequence[JoinedRow | None]):
+    """The rows of samples that were found together, each made when it is asked for; None for a sample without a row.
+
+    Attributes:
+        ahead: the rows.
+        numbers: the number of each among them.
+    """
+
+    def __init__(self, ahead: FoundTogether, numbers: range) -> None:
+        self.ahead, self.numbers = ahead, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, number: int) -> JoinedRow | None: ...
+    @overload
+    def __getitem__(self, number: slice) -> JoinedRows: ...
+    def __getitem__(self, number: int | slice) -> JoinedRow | JoinedRows | None:
+        at = self.numbers[number]
+        if isinstance(at, range):
+            return JoinedRows(self.ahead, at)
+        found = self.ahead.rows[at]
+        return found and new_tuple(JoinedRow, (self.ahead.joined, found[0], None, self.ahead, at))
+
+    @property
+    def joined(self) -> tuple[str, Collection[str]]:
+        """See `TarSample`."""
+        return self.ahead.joined.words
+
+
 class Joined:
     """A table in one run: its rows, what is counted, and where it is if it is a view."""
 
     def __init__(self, counts: JoinCounts, view: ViewFile | None, inputs: InputReader) -> None:
         self.table, self.counts, self.view = counts.table, counts, view
         self.columns = JoinedColumns(self.table)
+        self.words = self.table.name, self.table.names
         self._inputs = inputs
         self._reader: ViewReader | None = None
 
@@ -122,9 +161,11 @@ class Joined:
         """Return the sample that a row of a view places, under a key; None if the policy leaves it out."""
         return self._samples.sample(key, self.table.row(number).place, number - 1)
 
-    def plain_samples(self, keys: Sequence[bytes], places: Sequence[tuple[Any, ...]]) -> dict[int, TarSample]:
-        """Return the samples with these keys and places of rows, by their numbers here: those that are plain."""
-        return dict(self._samples.plain_samples(keys, places))
+    def plain_samples(
+        self, keys: Sequence[bytes], places: Sequence[tuple[Any, ...]]
+    ) -> list[tuple[Sequence[int], SampleBatch]]:
+        """Return the samples with these keys and places of rows that are plain, with their numbers here."""
+        return list(self._samples.plain_samples(keys, places))
 
     def unchanged(self) -> None:
         """Raise TarkitError if an archive of a view was changed since it was opened."""
@@ -139,7 +180,7 @@ class FoundTogether:
     """
 
     def __init__(self, joined: Joined, keys: Sequence[bytes]) -> None:
-        self._joined, self.keys = joined, keys
+        self.joined, self.keys = joined, keys
         self.rows = joined.table.find_all(keys)
 
     def place_of(self, key: bytes, first: int) -> int:
@@ -159,13 +200,32 @@ class FoundTogether:
         return found[1]
 
     @cached_property
+    def _batches(self) -> list[tuple[list[int], SampleBatch]]:
+        """The samples that the rows of a view place, with the numbers of the rows here: those that are plain."""
+        if self.joined.table.column != KEY_COLUMN:
+            return []
+        placed = [
+            (at, key, found[1].place) for at, (key, found) in enumerate(zip(self.keys, self.rows, strict=True)) if found
+        ]
+        if not placed:
+            return []
+        numbers, keys, places = zip(*placed, strict=True)
+        found = self.joined.plain_samples(keys, places)
+        return [([numbers[at] for at in some], batch) for some, batch in found]
+
+    @cached_property
     def samples(self) -> dict[int, TarSample]:
-        """The samples that the rows of a view place, by the numbers of the rows here: those that are plain."""
-        if self._joined.table.column != KEY_COLUMN:
-            return {}
-        numbers = [at for at, found in enumerate(self.rows) if found is not None]
-        found = self._joined.plain_samples([self.keys[at] for at in numbers], [self.row(at).place for at in numbers])
-        return {numbers[number]: sample for number, sample in found.items()}
+        """These samples, by the numbers of the rows."""
+        return {at: sample for numbers, batch in self._batches for at, sample in zip(numbers, batch, strict=True)}
+
+    @cached_property
+    def contents(self) -> list[Contents]:
+        """The names of fields of these samples, and their contents, if they are in memory; none for others."""
+        contents = list[Contents]([((), ())] * len(self.rows))
+        for numbers, batch in self._batches:
+            for at, of_sample in zip(numbers, contents_held(batch), strict=False):
+                contents[at] = of_sample
+        return contents
 
 
 class Join(Step):
@@ -223,7 +283,7 @@ class Join(Step):
     def _joined(
         self, batches: Iterator[SampleBatch], joined: Joined, policy: Policy, coming: ComingKeys
     ) -> Iterator[SampleBatch]:
-        counts, words = joined.counts, (joined.table.name, joined.table.names)
+        counts, words = joined.counts, joined.words
         value = FieldValue(self.spec.by, policy) if self.spec.by_value else None
         if joined.table.by_key and value is None:
             yield from self._by_key(batches, joined, coming)
@@ -251,9 +311,12 @@ class Join(Step):
 
         Where a step in front leaves most of them out, fewer are looked up at once.
         """
-        counts, words = joined.counts, (joined.table.name, joined.table.names)
+        counts, words = joined.counts, joined.words
         ahead, at, used, most = FoundTogether(joined, ()), -1, 0, TOGETHER
         for batch in coming.noted(batches):
+            if self.shared and batch.plain and batch.rows is None and batch.count >= LEAST:
+                yield from _with_rows(batch, joined)
+                continue
             for sample in batch:
                 if sample.key is None:
                     yield sample
@@ -293,6 +356,20 @@ class Join(Step):
         flow.at_end.append(joined.unchanged)
         flow.tables.append(joined.columns)
         return joined
+
+
+def _with_rows(batch: SampleBatch, joined: Joined) -> Iterator[SampleBatch]:
+    """Yield samples with rows that are found by their keys, in parts; they are counted until one has a row."""
+    count, counts = batch.count, joined.counts
+    size = -(-count // -(-count // TOGETHER))  # of parts of about one size
+    for begin in range(0, count, size):
+        part = batch.part(begin, min(begin + size, count))
+        ahead = FoundTogether(joined, part.keys)  # type: ignore[arg-type]
+        if not counts.with_row:
+            for key, found in zip(ahead.keys, ahead.rows, strict=True):
+                counts.count(key, found and (found[0], ()))
+        part.rows = JoinedRows(ahead, range(part.count))  # type: ignore[assignment]
+        yield part
 
 
 def _open_view(spec: JoinSpec, flow: Flow) -> ViewFile | None:

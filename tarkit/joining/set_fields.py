@@ -6,27 +6,32 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import accumulate, chain, groupby
 from typing import Any, NamedTuple, TypeVar
 
 from tarkit.errors import Problem, TarkitError, Usage, show, spell, spell_open
-from tarkit.joining.altered import AlteredSample
+from tarkit.joining.altered import AlteredBatch, AlteredSample
 from tarkit.joining.columns import JoinedColumns
 from tarkit.joining.edit import FieldEdit, assigned
-from tarkit.joining.join import Join, JoinedRow
+from tarkit.joining.join import Join, JoinedRow, JoinedRows
+from tarkit.joining.join import Joined as JoinedTable
 from tarkit.joining.table import JoinTable
 from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.steps import Flow, Step
 from tarkit.pipeline.view_rows import NotView, view_file
 from tarkit.problems import Policy
+from tarkit.samples.columns import Contents, groups_of
 from tarkit.samples.fields import FieldChoice, with_names
 from tarkit.samples.names import spelled
-from tarkit.samples.sample import ABSENT, SampleBatch, TarSample, ViewRow, key_of, singly
+from tarkit.samples.sample import ABSENT, SampleBatch, TarSample, ViewRow, field_names, key_of
+from tarkit.streams.files import changed as archive_changed
 from tarkit.streams.location import is_view
 from tarkit.tables.assignments import Assignment, assignment_of, columns_of
 from tarkit.tables.recipe import MalformedRow, parse_source
 from tarkit.tables.rows import content_of, holds_integer
 
 Joined = TypeVar("Joined", bound=Chain)
+Chosen = TypeVar("Chosen")
 
 MOST_PLANS = 1000  # of samples with other fields, or rows with other columns, that are remembered
 
@@ -72,7 +77,7 @@ class SetFields(Step):
                     for column in columns_of(self.assignments):
                         if {column, f"@{column}"}.isdisjoint(names):
                             raise no_column(location.name, column, names)
-        return FieldSetter(self.assignments, flow.run.policy, flow.as_view).apply(singly(batches))
+        return FieldSetter(self.assignments, flow.run.policy, flow.as_view).apply(batches)
 
     def _refuse_contents(self, table: JoinTable | None) -> None:
         """Raise Usage for fields that columns become; those of samples that a joined view places are ranges."""
@@ -110,6 +115,11 @@ class _Plan(NamedTuple):
     columns: list[tuple[str, str, int, bool, bool]]
     choices: list[FieldChoice] | None
 
+    @property
+    def places(self) -> bool:
+        """Whether fields of the sample that a row of a view places are set."""
+        return self.choices != []
+
 
 class FieldSetter:
     """Makes fields of the columns of rows, in one run."""
@@ -124,37 +134,40 @@ class FieldSetter:
         self._plans: dict[tuple[tuple[str, ...], tuple[str, ...]], _Plan] = {}
         self._latest: tuple[tuple[str, ...] | None, tuple[str, ...], _Plan] = None, (), _Plan(False, [], None)
 
-    def apply(self, samples: Iterable[TarSample]) -> Iterator[TarSample]:
+    def apply(self, batches: Iterable[SampleBatch]) -> Iterator[SampleBatch]:
         """Yield the samples with their fields; rows that fields were made of are gone, if they are not kept."""
         emptied, first = 0, b""
-        for sample in samples:
-            if sample.row is None or sample.key is None:
-                yield sample
+        for batch in chain.from_iterable(map(self._together, batches)):
+            if isinstance(batch, AlteredBatch) and batch.rows is None:
+                yield batch
                 continue
-            if isinstance(sample.row, JoinedRow) and not sample.row.place:
-                sample.row = sample.row if self._keeps_rows else sample.row.before
-                yield sample
-                continue
-            sample.complete()
-            try:
-                changed = self._set(sample, sample.row)
-            except MalformedRow as error:
-                line = (
-                    f":{sample.row.joined.table.row(sample.row.place).line}"
-                    if isinstance(sample.row, JoinedRow)
-                    else ""
-                )
-                where = f"{_table_of(sample.row)}{line}: {show(sample.key)}"
-                raise TarkitError(f"{where}: {error}", error.hint) from None
-            if changed is None:
-                continue
-            if changed.base is not None or any(map(key_of, changed.entries)):
-                yield changed
-            else:
-                emptied, first = emptied + 1, first or sample.key
+            for sample in batch:
+                changed = self._changed(sample)
+                if changed is None:
+                    continue
+                if changed is sample or changed.base is not None or any(map(key_of, changed.entries)):
+                    yield changed
+                else:
+                    emptied, first = emptied + 1, first or sample.key or b""
         if emptied:
             counted = f"{emptied} samples, the first of them" if emptied > 1 else "1 sample,"
             self._policy.warn(f"no field is left of {counted} {show(first)}: left out")
+
+    def _changed(self, sample: TarSample) -> TarSample | None:
+        """Return a sample with its fields; None if the policy leaves it out. Raises TarkitError for a row."""
+        row = sample.row
+        if row is None or sample.key is None:
+            return sample
+        if isinstance(row, JoinedRow) and not row.place:
+            sample.row = row if self._keeps_rows else row.before
+            return sample
+        sample.complete()
+        try:
+            return self._set(sample, row)
+        except MalformedRow as error:
+            line = f":{row.joined.table.row(row.place).line}" if isinstance(row, JoinedRow) else ""
+            where = f"{_table_of(row)}{line}: {show(sample.key)}"
+            raise TarkitError(f"{where}: {error}", error.hint) from None
 
     def _set(self, sample: TarSample, row: ViewRow) -> TarSample | None:
         """Return a sample with its new fields; None if the policy leaves it out."""
@@ -165,74 +178,149 @@ class FieldSetter:
             changed.row = row if self._keeps_rows else row.before if isinstance(row, JoinedRow) else None
         return changed
 
+    def _together(self, batch: SampleBatch) -> Iterable[SampleBatch]:
+        """Return samples in parts: altered ones together, and others, which are looked at one by one."""
+        rows = None if isinstance(batch, TarSample) else batch.rows
+        if not isinstance(rows, JoinedRows) or self._keeps_rows:
+            return (batch,)
+        found = [rows.ahead.rows[number] for number in rows.numbers]
+        sizes = [len(list(run)) for _, run in groupby(found, lambda row: row and row[1].names)]
+        ends = zip(sizes, accumulate(sizes), strict=True)
+        return [self._altered_batch(batch.part(end - size, end)) for size, end in ends]
+
+    def _altered_batch(self, batch: SampleBatch) -> SampleBatch:
+        """Return samples as `_altered` has them, of rows that all have the same columns; as they are if one differs."""
+        rows, batch.rows = batch.rows, None
+        assert isinstance(rows, JoinedRows)
+        ahead, fields = rows.ahead, fields_of_all(batch)
+        some = [found for number in rows.numbers if (found := ahead.rows[number]) is not None]
+        if fields is not None and some:
+            plan = self._plan_of(some[0][1].names, fields, ahead.joined)
+            placed = [ahead.contents[number] for number in rows.numbers] if plan.places else ()
+            columns = self._columns_of(plan, [found.cells for _, found in some], fields, placed)
+            if columns is not None:
+                arguments = [(plan, ahead.joined, number) for number, _ in some]
+                return AlteredBatch(batch, fields, [*columns], [*columns.values()], self._put_together, arguments)
+        batch.rows = rows  # type: ignore[assignment]
+        return batch
+
+    def _columns_of(
+        self, plan: _Plan, rows: Sequence[Sequence[Any]], fields: tuple[str, ...], placed: Sequence[Contents]
+    ) -> dict[str, Sequence[bytes]] | None:
+        """Return what `_changes` does of many samples, in columns; None if one is not changed as the others are."""
+        columns = dict[str, Sequence[bytes]]()
+        if not plan.simple:
+            return None
+        for name, field, number, there, is_free in plan.columns:
+            cells = [cells[number] for cells in rows]
+            if None in cells or (there and self._adds):
+                return None
+            try:
+                columns[name] = [_content(cell, field, is_free) for cell in cells]
+            except (MalformedRow, TarkitError):
+                return None  # it is raised when it is the turn of the sample
+        if plan.places:
+            known = {names for names, _ in placed}
+            if len(known) > 1:
+                return None
+            added = dict(zip(known.pop(), zip(*(values for _, values in placed), strict=True), strict=True))
+            added = added if plan.choices is None else _chosen_contents(added, plan.choices)
+            if not added or not added.keys().isdisjoint((*fields, *columns)):
+                return None
+            columns |= added
+        return columns
+
     def _altered(self, sample: TarSample, row: JoinedRow) -> TarSample | None:
         """Return a plain sample whose fields get contents of columns, or come from a plain sample; None for others."""
         found, fields = row.found, sample.plain_fields()
-        if found.names is not self._latest[0] or fields != self._latest[1]:
-            self._latest = found.names, fields, self._plan_of(found.names, fields, row)
-        plan, cells = self._latest[2], found.cells
-        if not plan.simple or not (sample.base or sample.source.seekable):
+        plan = self._plan_of(found.names, fields, row.joined)
+        if not (sample.base or sample.source.seekable):
+            return None
+        other, contents = None, dict[str, bytes]()
+        if plan.places:
+            other = row.plain_sample()
+            contents = row.contents or ({} if other is None else other.plain_contents())
+        changes = self._changes(plan, found.cells, fields, contents)
+        if changes is None:
+            return None
+        return AlteredSample(sample, fields, changes, self._put_together, (plan, row.joined, row.place, other))
+
+    def _changes(
+        self, plan: _Plan, cells: Sequence[Any], fields: tuple[str, ...], placed: dict[str, bytes]
+    ) -> dict[str, bytes] | None:
+        """Return the contents that fields of a plain sample get; None if the sample is to be edited.
+
+        Args:
+            plan: what is set.
+            cells: those of its row.
+            fields: those that it has.
+            placed: the contents of the sample that the row of a view places; none if they are not known.
+        """
+        if not plan.simple:
             return None
         changes: dict[str, bytes] = {}
         for name, field, number, there, is_free in plan.columns:
             cell = cells[number]
             if there and (cell is None or self._adds):
                 return None
-            if is_free and type(cell) is bytes:
-                changes[name] = cell
-            elif is_free and type(cell) is str:
-                changes[name] = cell.encode("utf-8", "surrogateescape")
-            elif cell is not None:
-                changes[name] = content_of(cell, field)
-        other, new = None, changes
-        if plan.choices != []:
-            other = row.plain_sample()
-            added = {} if other is None else _chosen_contents(other, plan.choices)
-            if not added or not added.keys().isdisjoint(fields) or not added.keys().isdisjoint(changes):
-                return None
-            new = changes | added if changes else added
-        return AlteredSample(sample, fields, new, self._put_together, changes, other, plan.choices)
+            if cell is not None:
+                changes[name] = _content(cell, field, is_free)
+        if not plan.places:
+            return changes
+        added = placed if plan.choices is None else _chosen_contents(placed, plan.choices)
+        if not added or not added.keys().isdisjoint(fields) or not added.keys().isdisjoint(changes):
+            return None
+        return changes | added if changes else added
 
-    def _plan_of(self, names: tuple[str, ...], fields: tuple[str, ...], row: JoinedRow) -> _Plan:
-        plan = self._plans.get((names, fields))
-        return self._remember((names, fields), row) if plan is None else plan
+    def _plan_of(self, names: tuple[str, ...], fields: tuple[str, ...], joined: JoinedTable) -> _Plan:
+        """Return what is set in samples with these fields, of rows of a table with these columns."""
+        if names is not self._latest[0] or fields != self._latest[1]:
+            plan = self._plans.get((names, fields)) or self._remember(names, fields, joined)
+            self._latest = names, fields, plan
+        return self._latest[2]
 
     def _put_together(
         self,
         sample: TarSample,
         changes: Mapping[str, bytes],
-        other: TarSample | None,
-        choices: list[FieldChoice] | None,
+        plan: _Plan,
+        joined: JoinedTable,
+        number: int,
+        other: TarSample | None = None,
     ) -> TarSample:
-        """Return an altered sample as it is written."""
+        """Return an altered sample as it is written; `other` is the sample that its row places, if it was read."""
+        assert sample.key is not None
         edit = FieldEdit(sample, self._policy)
-        for name, content in changes.items():
-            edit.put(os.fsencode(name), content)
-        if other is not None:
-            chosen = other if choices is None else with_names(other, other.key or b"", choices, self._policy)
-            assert chosen is not None
-            edit.add(chosen)
+        for name, *_ in plan.columns:
+            if name in changes:
+                edit.put(os.fsencode(name), changes[name])
+        if plan.places:
+            other = other or joined.sample(number, sample.key)
+            if other is not None and plan.choices is not None:
+                other = with_names(other, sample.key, plan.choices, self._policy)
+            if other is None:
+                raise archive_changed(f"{joined.table.name}: {show(sample.key)}")
+            edit.add(other)
         made = edit.done(self._adds)
         assert made is not None
         return made
 
-    def _remember(self, names: tuple[tuple[str, ...], tuple[str, ...]], row: JoinedRow) -> _Plan:
+    def _remember(self, names: tuple[str, ...], fields: tuple[str, ...], joined: JoinedTable) -> _Plan:
         """Return what is set in samples with these columns and fields, for the next one too."""
         if len(self._plans) >= MOST_PLANS:
             self._plans.clear()
-        known, fields = names
-        columns, choices = self._divided(row)
+        columns, choices = self._divided_joined(joined, names)
         new = [choice.new for choice in choices or ()]
         simple = len({*new}) == len(new)
         set_from = []
         for one in columns:
-            if one.members or one.column not in known or one.column.startswith("@"):
+            if one.members or one.column not in names or one.column.startswith("@"):
                 simple = False
                 break
             there = spelled(fields, one.field)
             is_free = not holds_integer(one.field)
-            set_from.append((there or one.field, one.field, known.index(one.column), there is not None, is_free))
-        plan = self._plans[names] = _Plan(simple, set_from, choices)
+            set_from.append((there or one.field, one.field, names.index(one.column), there is not None, is_free))
+        plan = self._plans[names, fields] = _Plan(simple, set_from, choices)
         return plan
 
     def _edited(self, sample: TarSample, row: ViewRow) -> TarSample | None:
@@ -266,11 +354,21 @@ class FieldSetter:
 
     def _divided(self, row: ViewRow) -> tuple[Sequence[Assignment], list[FieldChoice] | None]:
         """Return what is set from columns, and the fields of the sample that a row of a view places; None for all."""
-        if not isinstance(row, JoinedRow) or row.joined.view is None:
-            return self._assignments_for(row), []
+        if isinstance(row, JoinedRow):
+            return self._divided_joined(row.joined, row.found.names)
+        if self._assignments is None:
+            raise Usage(f"{spell('set')} needs words here: a view has all its columns as values")
+        return self._assignments, []
+
+    def _divided_joined(
+        self, joined: JoinedTable, names: tuple[str, ...]
+    ) -> tuple[Sequence[Assignment], list[FieldChoice] | None]:
+        """Return the same for a row of a table, with these columns."""
+        if joined.view is None:
+            return self._assignments_for(joined.table, names), []
         if self._assignments is None:
             return (), None
-        known = row.joined.table.names
+        known = joined.table.names
         columns = [one for one in self._assignments if one.members or one.column in known]
         return columns, [
             FieldChoice(os.fsencode(one.field), (os.fsencode(one.column),))
@@ -278,25 +376,36 @@ class FieldSetter:
             if not one.members and one.column not in known
         ]
 
-    def _assignments_for(self, row: ViewRow) -> Sequence[Assignment]:
-        """Return what is set in the sample of a row."""
+    def _assignments_for(self, table: JoinTable, names: tuple[str, ...]) -> Sequence[Assignment]:
+        """Return what is set of a row of a table, with these columns."""
         if self._assignments is not None:
             return self._assignments
-        if not isinstance(row, JoinedRow):
-            raise Usage(f"{spell('set')} needs words here: a view has all its columns as values")
-        names = row.joined.table.row(row.place).names
         known = self._by_names.get(names)
         if known is None:
-            known = self._by_names[names] = column_assignments(names, row.joined.table.column)
+            known = self._by_names[names] = column_assignments(names, table.column)
         return known
 
 
-def _chosen_contents(sample: TarSample, choices: list[FieldChoice] | None) -> dict[str, bytes]:
-    """Return contents of fields of a plain sample, by their new names; none if a field is missing, or sparse."""
-    contents = sample.plain_contents()
-    if choices is None:
-        return contents
-    chosen = dict[str, bytes]()
+def fields_of_all(batch: SampleBatch) -> tuple[str, ...] | None:
+    """Return the fields that all samples of a batch have; None if they differ, or are not known."""
+    if isinstance(batch, AlteredBatch):
+        return batch.fields
+    groups = groups_of(batch) if batch.source.seekable else None
+    return tuple(map(field_names.__getitem__, groups[0].fields)) if groups and len(groups) == 1 else None
+
+
+def _content(cell: Any, field: str, is_free: bool) -> bytes:
+    """Return what `content_of` does, in less time for what is content as it is."""
+    if is_free and type(cell) is bytes:
+        return cell
+    if is_free and type(cell) is str:
+        return cell.encode("utf-8", "surrogateescape")
+    return content_of(cell, field)
+
+
+def _chosen_contents(contents: Mapping[str, Chosen], choices: list[FieldChoice]) -> dict[str, Chosen]:
+    """Return contents of fields by their new names; none if a field is missing."""
+    chosen = dict[str, Chosen]()
     for new, (old,) in choices:
         if (name := spelled(contents, os.fsdecode(old))) is None:
             return {}

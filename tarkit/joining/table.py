@@ -153,7 +153,9 @@ class JoinTable:
     def find_all(self, keys: Sequence[bytes]) -> list[tuple[int, FoundRow] | None]:
         """Return number and row of each of these keys, where rows are found `by_key`; None without a row."""
         known = self._records.find_all(keys)
-        return [None if pair is None else (pair[0], self._loaded(pair[1])) for pair in map(known.get, keys)]
+        pairs = list(map(known.get, keys))
+        rows = self._loaded(pair[1] for pair in pairs if pair is not None)
+        return [None if pair is None else (pair[0], next(rows)) for pair in pairs]
 
     def find(self, key: bytes, names: Callable[[], Iterable[bytes]]) -> tuple[int, list[int]] | None:
         """Return the number of the row of a sample, from 1, and those of other rows that match; None without a row.
@@ -173,13 +175,13 @@ class JoinTable:
             found = self._records.find(key)
             if found is None:
                 return None
-            self._latest = found[0], self._loaded(found[1])
+            self._latest = found[0], next(self._loaded((found[1],)))
             return found[0], []
         stems = [name[name.rfind(b"/") + 1 :] for name in exact] if self.spec.by == "stem" else []
         known = self._records.find_all([*exact, *stems])
         if len(known) == 1:
             [(number, record)] = known.values()
-            self._latest = number, self._loaded(record)
+            self._latest = number, next(self._loaded((record,)))
             return number, []
         best = {known[name][0] for name in exact if name in known}
         best = best or {known[name][0] for name in stems if name in known}
@@ -211,17 +213,17 @@ class JoinTable:
     def row(self, number: int) -> FoundRow:
         """Return the row with a number."""
         if self._latest[0] != number:
-            self._latest = number, self._loaded(self._records.record(number))
+            self._latest = number, next(self._loaded((self._records.record(number),)))
         return self._latest[1]
 
-    def _loaded(self, record: bytes) -> FoundRow:
-        shape, cells, line, place = marshal.loads(record)
-        names = self._columns[shape]
-        if self._dtypes:
-            for at, name in enumerate(names):
-                if name in self._dtypes and cells[at] is not None:
-                    cells[at] = NumberList(cells[at], self._dtypes[name])
-        return new_tuple(FoundRow, (names, cells, line, place))  # type: ignore[no-any-return]
+    def _loaded(self, records: Iterable[bytes]) -> Iterator[FoundRow]:
+        for shape, cells, line, place in map(marshal.loads, records):
+            names = self._columns[shape]
+            if self._dtypes:
+                for at, name in enumerate(names):
+                    if name in self._dtypes and cells[at] is not None:
+                        cells[at] = NumberList(cells[at], self._dtypes[name])
+            yield new_tuple(FoundRow, (names, cells, line, place))
 
     @property
     def row_size(self) -> int:
@@ -230,7 +232,7 @@ class JoinTable:
 
     def all_rows(self) -> Iterator[FoundRow]:
         """Yield all rows."""
-        return map(self._loaded, self._records.all_records())
+        return self._loaded(self._records.all_records())
 
     def numbered_keys(self) -> Iterator[tuple[int, bytes]]:
         """Yield number and key of each row."""

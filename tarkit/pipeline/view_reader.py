@@ -28,6 +28,7 @@ from tarkit.tables.parquet import held, load_compute, load_pyarrow, parquet_erro
 from tarkit.tables.stored_columns import StoredColumns
 from tarkit.tar import block
 from tarkit.tar.fast import PlainEntries, SeveralEntries
+from tarkit.tar.header import encode
 from tarkit.tar.reader import Entry, TarReader
 from tarkit.views.batch import RowBatch, RowColumns
 from tarkit.views.names import FIELDS, KEY, MORE, SHARD, START, STOP
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
 
 LEAST = 5  # samples that are checked together
 FEW = 4  # rows of a view of objects for each key that is listed: of fewer rows, all are read
-NEXT = 1 << 12  # bytes of an entry behind others that are read together
+BEHIND = encode(b"behind.others", 0, mtime=0)
+"""An entry behind samples in memory, which ends the last one; if that has the same key, it is read alone."""
+
 _NO_VALUES = RowGroup(StoredColumns(None), 0, frozenset(), "")
 HEADERS = 1 << 12  # bytes that are fetched of a large sample whose contents are not needed
 
@@ -217,8 +220,8 @@ class ViewReader:
 
     def plain_samples(
         self, keys: Sequence[bytes], places: Sequence[tuple[Any, ...]]
-    ) -> Iterator[tuple[int, TarSample]]:
-        """Yield those samples of rows that are plain and can be read together, each with its number here.
+    ) -> Iterator[tuple[Sequence[int], SampleBatch]]:
+        """Yield those samples of rows that are plain and can be read together, with the number of each here.
 
         Neighbours in an archive are read at once. `sample` says what is wrong with others.
 
@@ -233,12 +236,13 @@ class ViewReader:
         if any(more) or any(words is not None for words in fields) or not self._left_out.isdisjoint(shards):
             return
         rows = Rows(_NO_VALUES, 0, [keys[at] for at in order], shards, starts, stops, None, None)
-        if (found := self._usual_places(rows)) is None:
+        if (found := self._usual_batches(rows)) is None:
             return
         first = 0
-        for batch in self._ranges.batches(found):
+        for batch in found:
             head = self._plain_head(_in_memory(batch)) if batch.count >= LEAST else None
-            yield from zip(order[first : first + batch.count], head or (), strict=False)
+            if head is not None:
+                yield order[first : first + head.count], head
             first += batch.count
 
     def _source(self, shard: str) -> WindowSource:
@@ -370,6 +374,16 @@ class ViewReader:
         numbers = {shard: self._ranges.file_of(self._source(shard)) for shard in dict.fromkeys(rows.shards)}
         files = map(numbers.__getitem__, rows.shards)
         return list(map(add, map(SHORT.pack, repeat(0), files, rows.starts, sizes), rows.keys))
+
+    def _usual_batches(self, rows: Rows) -> Iterable[SampleBatch] | None:
+        """Return the same samples, in the order of their places: one batch if nothing is between them."""
+        shards, starts, stops = rows.shards, rows.starts, rows.stops
+        if shards[0] != shards[-1] or starts[1:] != stops[:-1]:
+            places = self._usual_places(rows)
+            return None if places is None else self._ranges.batches(places)
+        if self._usual_sizes(rows) is None:
+            return None
+        return (SampleBatch(self._source(shards[0]), starts[0], rows.keys, stops),)
 
     def _samples(self, places: Sequence[bytes], rows: Rows, first: int, before: int) -> Iterator[SampleBatch]:
         """Yield the samples at places, whose rows begin at `first`."""
@@ -516,12 +530,11 @@ def _open_plain(location: Location) -> WindowSource:
 
 
 def _in_memory(batch: SampleBatch) -> SampleBatch:
-    """Return samples in a row, whose bytes are read if they are few, with a next entry, which ends the last one."""
+    """Return samples in a row, whose bytes are read if they are few, with an entry behind them."""
     source, start, stop = batch.source, batch.start, batch.stop
     if batch.places is not None or stop - start > READ:
         return batch
-    end = min(stop + NEXT, source.size or stop)
-    held = HeldRange(source.name, start, source.read(start, end))
+    held = HeldRange(source.name, start, source.read(start, stop) + BEHIND)
     starts = (start, *batch.stops)
     places = [(source, at) for at in starts[:-1]]
     return SampleBatch(held, start, batch.keys, batch.stops, places=places)  # type: ignore[arg-type]

@@ -26,8 +26,9 @@ from tarkit.samples.lookup import (
 )
 from tarkit.samples.names import spelled
 from tarkit.samples.properties import PROPERTIES
-from tarkit.samples.sample import OPEN, Condition, SampleBatch, TarSample
+from tarkit.samples.sample import OPEN, Condition, SampleBatch, TarSample, field_names
 from tarkit.samples.values import Name, step_into
+from tarkit.streams.ranges import HeldRange
 from tarkit.tables.vectors import (
     CELL,
     EXACT,
@@ -224,7 +225,12 @@ def groups_of(batch: SampleBatch) -> list[SameFields] | None:
     if not batch.plain or batch.entries_held is None or batch.rows is not None or batch.places is not None:
         return None
     shared = _Shared(batch)
-    columns, keys, count = batch.entries_held.columns, batch.keys, batch.count
+    return [SameFields(shared, *group) for group in _groups(batch, batch.entries_held.columns)]
+
+
+def _groups(batch: SampleBatch, columns: EntryColumns) -> Iterable[tuple[Fields, Sequence[int], Sequence[int]]]:
+    """Return fields that samples have, each with the numbers of the samples, and of the first entry of each."""
+    keys, count = batch.keys, batch.count
     begin = columns.ends[batch.first - 1] if batch.first else 0
     ends = columns.ends[batch.first : batch.first + count]
     names = columns.names[begin : ends[-1]]
@@ -235,7 +241,7 @@ def groups_of(batch: SampleBatch) -> list[SameFields] | None:
             list(map(add, keys, repeat(b"." + field))) == list(names[place::width])
             for place, field in enumerate(fields)
         ):
-            return [SameFields(shared, fields, range(count), range(begin, ends[-1], width))]
+            return [(fields, range(count), range(begin, ends[-1], width))]
     places: dict[Fields, tuple[list[int], list[int]]] = {}
     for number, (key, (low, high)) in enumerate(zip(keys, pairwise((begin, *ends)), strict=True)):
         cut = len(key or b"") + 1
@@ -243,7 +249,33 @@ def groups_of(batch: SampleBatch) -> list[SameFields] | None:
         numbers, firsts = places.setdefault(fields, ([], []))
         numbers.append(number)
         firsts.append(low)
-    return [SameFields(shared, fields, *some) for fields, some in places.items()]
+    return [(fields, *some) for fields, some in places.items()]
+
+
+Contents = tuple[tuple[str, ...], tuple[bytes, ...]]
+"""The names of the fields of a sample, and their contents."""
+
+
+def contents_held(batch: SampleBatch) -> list[Contents]:
+    """Return the contents of each of plain samples whose bytes are in memory; nothing for others.
+
+    Samples with the same fields have the same tuple of names.
+    """
+    source, held = batch.source, batch.entries_held
+    if held is None or not isinstance(source, HeldRange):
+        return []
+    columns, result = held.columns, list[Contents]([((), ())] * batch.count)
+    data, base = source.data, source.start
+    for fields, numbers, entries in _groups(batch, columns):
+        names, parts = tuple(map(field_names.__getitem__, fields)), list[list[bytes]]()
+        for place in range(len(fields)):
+            numbers_of = [entry + place for entry in entries]
+            starts = [columns.data[entry] - base for entry in numbers_of]
+            stops = map(add, starts, map(columns.sizes.__getitem__, numbers_of))
+            parts.append([bytes(data[start:stop]) for start, stop in zip(starts, stops, strict=True)])
+        for number, contents in zip(numbers, zip(*parts, strict=True), strict=True):
+            result[number] = names, contents
+    return result
 
 
 def cells_of(batch: SampleBatch, name: Name) -> list[Any] | None:

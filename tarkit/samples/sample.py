@@ -273,9 +273,12 @@ class SampleBatch:
         """Yield the samples one by one."""
         return self._singly() if self.rows is None else self._singly_with_rows(self.rows)
 
-    def _singly_with_rows(self, rows: Sequence[ViewRow]) -> Iterator[TarSample]:
+    def _singly_with_rows(self, rows: Sequence[ViewRow | None]) -> Iterator[TarSample]:
+        joined = getattr(rows, "joined", None)
         for sample, row in zip(self._singly(), rows, strict=False):
             sample.row, sample.plain = row, self.plain
+            if joined is not None:
+                sample.joined = joined
             yield sample
 
     def _singly(self) -> Iterator[TarSample]:
@@ -425,11 +428,11 @@ class TarSample(SampleBatch):
 
     def _contents_apart(self, source: FileSource) -> dict[str, bytes]:
         """Return the contents, each of which is read by itself: a copy of long ones would take longer."""
-        contents, names, cut = {}, field_names, len(self.key or b"") + 1
+        contents, names, cut, read = {}, field_names, len(self.key or b"") + 1, source.read
         for name, _, start, size, _, _, _, real in self.raw:
             if real >= 0:
                 return {}
-            contents[names[name[cut:]]] = source.recent(start, start + size)
+            contents[names[name[cut:]]] = read(start, start + size)
         return contents
 
     def plain_fields(self) -> tuple[str, ...]:

@@ -43,8 +43,9 @@ class Joined:
     def __init__(self, draw: Random) -> None:
         self.draw = draw
         keys = [f"d{number % 3}/{number:03}" for number in range(draw.randrange(20, 90))]
+        often = draw.choice((0.9, 1))  # where all have the same fields, samples stay together
         self.samples: Samples = {
-            key: {"bin": content(draw), **({"cls": b"%d" % draw.randrange(9)} if draw.random() < 0.9 else {})}
+            key: {"bin": content(draw), **({"cls": b"%d" % draw.randrange(9)} if draw.random() < often else {})}
             for key in keys
         }
         shards = draw.randrange(1, 5)
@@ -292,6 +293,46 @@ def test_rows_are_found_together(here: Path, monkeypatch: pytest.MonkeyPatch) ->
     few = data.join("t.csv").where("endswith(txt, '77')").set("txt").join("v.view.parquet")
     assert len(list(tarkit.loader(few))) == 20
     assert sum(asked) < len(keys) + 512
+
+
+@pytest.mark.parametrize("last", ["d/99", "behind"])  # the second is the key of the entry behind samples in memory
+@pytest.mark.parametrize("shuffle", [0, 7, "full"])
+def test_samples_together(last: str, shuffle: int | str, here: Path) -> None:
+    """Batches of samples with the same fields, some too long for memory, some without a row; replaced fields too."""
+    pytest.importorskip("pyarrow")
+    keys = [*(f"d/{number:02}" for number in range(60)), last]
+    samples = {key: {"bin": bytes(1 << 21 if key in ("d/20", last) else 9), "cls": b"1", "Txt": b"old"} for key in keys}
+    others = {key: {"npy": key.encode() * 500, "more": b"m"} for key in keys if key != "d/33"}
+    for path, some in ("s.tar", samples), ("o.tar", others):
+        with tarkit.TarWriter(path) as out:
+            for key, fields in some.items():
+                out.write(key, fields)
+    rows = {key: (number, f"text {key}") for number, key in enumerate(keys, 1) if key not in ("d/11", "d/12")}
+    lines = (f"{key},{number},{text}\n" for key, (number, text) in rows.items())
+    Path("t.csv").write_text("__key__,cls,txt\n" + "".join(lines))
+    data = tarkit.open("s.tar").join("o.tar").set("npy more2:more").join("t.csv").set("cls txt")
+    for loader in tarkit.loader(data, shuffle=shuffle), tarkit.loader(data.where("cls > 0"), shuffle=shuffle):
+        found = dict(map(record, loader))
+        for key, fields in samples.items():
+            expected = dict(fields)
+            if key in others:
+                expected |= {"npy": others[key]["npy"], "more2": b"m"}
+            if key in rows:
+                expected |= {"cls": b"%d" % rows[key][0], "Txt": rows[key][1].encode()}
+            assert list(found[key].items()) == list(expected.items())
+
+
+def test_a_cell_that_is_no_content(here: Path) -> None:
+    """The samples in front of it come."""
+    with tarkit.TarWriter("s.tar") as out:
+        for number in range(40):
+            out.write(f"{number:02}", {"bin": b"B"})
+    cells = ["x" if number == 30 else "1" for number in range(40)]
+    Path("t.csv").write_text("__key__,cls\n" + "".join(f"{number:02},{cell}\n" for number, cell in enumerate(cells)))
+    loader = iter(tarkit.loader(tarkit.open("s.tar").join("t.csv")))
+    assert [next(loader)["__key__"] for _ in range(30)] == [f"{number:02}" for number in range(30)]
+    with pytest.raises(tarkit.TarkitError, match=r"t\.csv:32: '30': 'x' is no integer"):
+        next(loader)
 
 
 KINDS = ("csv", "jsonl", "parquet", "view", "name", "dataset")
