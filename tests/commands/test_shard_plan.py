@@ -115,6 +115,13 @@ def test_against_the_words(seed: int, run: Run, here: Path) -> None:
             assert [shard.keys for shard in shards] == packed(samples, files, 900, dirs == "collapse")
 
 
+def test_rests_that_fill_a_shard(run: Run, here: Path) -> None:
+    """Samples of directories, too few for a shard each, fill one of the parent exactly."""
+    root = grow(here / "tree", {f"{folder}/1.x": 1 for folder in "abc"})
+    shards = layout(run, root, "--dirs", "collapse", "-c", "2")
+    assert [shard.keys for shard in shards] == [["a/1", "b/1"], ["c/1"]]
+
+
 @each_row(
     ("mode", "expected"),
     [
