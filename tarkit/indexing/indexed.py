@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from operator import index as as_index
+from operator import itemgetter
 from typing import TYPE_CHECKING, NoReturn, overload
 
 from tarkit.errors import MissingKey, TarkitError, Unsupported, show
@@ -13,24 +14,27 @@ from tarkit.indexing import lookup
 from tarkit.indexing.files import IndexFile
 from tarkit.indexing.formats import IndexRow
 from tarkit.pipeline.origins import is_object
+from tarkit.pipeline.ranges import READ, TOGETHER, gathered
 from tarkit.pipeline.run import Run
-from tarkit.pipeline.sample import WHOLE, DecodedSample, Sample
+from tarkit.pipeline.sample import WHOLE, DecodedSample, Sample, wrap_samples
 from tarkit.problems import Policy
 from tarkit.samples.dataset import object_of, open_source
+from tarkit.samples.groups import plain_head
 from tarkit.samples.reader import SampleReader
-from tarkit.samples.sample import TarSample, key_of
+from tarkit.samples.sample import SampleBatch, TarSample, key_of
 from tarkit.sizes import plural
 from tarkit.stores.object_prefetch import WHOLE as WHOLE_OBJECT
 from tarkit.stores.object_prefetch import prefetch_objects
 from tarkit.streams.cold import ColdFiles, ask_for_range
 from tarkit.streams.location import Location, is_view
-from tarkit.streams.source import WindowSource
+from tarkit.streams.source import FileSource, WindowSource
 from tarkit.tar import block, pax
 from tarkit.tar.reader import Entry, TarReader
 
 if TYPE_CHECKING:
     from tarkit.streams.prefetch import Part
 
+LEAST = 4  # samples that are read together
 HEADER = 1 << 12  # bytes that are fetched of an entry before a sample, whose headers are compared
 if TYPE_CHECKING:
     from tarkit.pipeline.view_index import ViewIndex
@@ -180,20 +184,70 @@ class IndexedDataset(Sequence[Sample]):
 
     def samples(self, numbers: Sequence[int]) -> Iterator[Sample]:
         """Yield the samples of numbers, in this order; those of objects of stores are fetched before their turn."""
-        if len(numbers) < 2 or not any(
-            shard.remote for number, shard in enumerate(self._sources) if number not in self._left_out
-        ):
-            return map(self._sample, self._cold.ahead(numbers, self._ask_for))
+        for found in self._found(numbers):
+            if isinstance(found, Sample):
+                yield found
+            else:
+                yield from wrap_samples(iter(found), self._wrap)
+
+    def batches(self, numbers: Sequence[int]) -> Iterator[SampleBatch]:
+        """Yield the samples of numbers as `samples` does, before they are made for Python."""
+        return (found._sample if isinstance(found, Sample) else found for found in self._found(numbers))
+
+    def _found(self, numbers: Sequence[int]) -> Iterator[Sample | SampleBatch]:
+        """Yield samples one by one, or small ones of files as batches, which are read together."""
+        if len(numbers) < LEAST:
+            yield from map(self._sample, numbers)
+            return
         from tarkit.streams.prefetch import Groups, fetch_ahead
 
-        groups = Groups()(numbers, lambda number: self._stops[number] - self._starts[number])
-        return (self._sample(number) for group in fetch_ahead(groups, self._ranges_of) for number in group)
+        if any(shard.remote for number, shard in enumerate(self._sources) if number not in self._left_out):
+            groups = Groups()(numbers, self._size)
+            yield from (self._sample(number) for group in fetch_ahead(groups, self._ranges_of) for number in group)
+            return
+        files: dict[WindowSource, FileSource] = {}
+        for group in self._cold.ahead(Groups(TOGETHER, READ)(numbers, self._size), self._ask_for, 1):
+            batch = self._together(group, files)
+            if batch is not None:
+                yield batch
+            yield from map(self._sample, group if batch is None else group[batch.count :])
 
-    def _ask_for(self, number: int) -> int:
-        """Ask the system for a sample of a file before its turn."""
-        shard = self._sources[self._shards[number]]
-        start, stop = self._starts[number], self._stops[number]
-        return ask_for_range(shard.source(), start, stop) if isinstance(shard, _OpenedShard) else 0
+    def _size(self, number: int) -> int:
+        return self._stops[number] - self._starts[number]
+
+    def _ask_for(self, numbers: Iterable[int]) -> int:
+        """Ask the system for samples of files before their turn."""
+        return sum(
+            ask_for_range(shard.source(), self._starts[number], self._stops[number])
+            for number in numbers
+            if isinstance(shard := self._sources[self._shards[number]], _OpenedShard)
+        )
+
+    def _together(self, numbers: Sequence[int], files: dict[WindowSource, FileSource]) -> SampleBatch | None:
+        """Return some samples, from the first on, that are plain; None if the first is not, or they are not read so.
+
+        `files` has the archives with windows of their own, since other threads may look samples up too.
+        """
+        sizes, keys = list(map(self._size, numbers)), self.keys_by_number
+        if len(numbers) < LEAST or sum(sizes) > READ:
+            return None
+        places = [self._sources[self._shards[number]].place(self._starts[number], keys[number]) for number in numbers]
+        if not all(map(itemgetter(0), places)):
+            return None
+        own_keys, sources, starts, rows = zip(*places, strict=True)
+        used = set(sources)
+        for source in used - files.keys():
+            if not isinstance(source, FileSource):
+                return None
+            files[source] = source.another()
+        for source in used:
+            source.unchanged()
+        batch = plain_head(gathered(own_keys, [files[source] for source in sources], starts, sizes))
+        for source in used:
+            source.unchanged()
+        if batch is not None and rows[0] is not None:
+            batch.rows = rows[: batch.count]
+        return batch
 
     def _ranges_of(self, numbers: Iterable[int]) -> Iterator[Part]:
         """Yield the ranges that looking samples up reads, of objects of stores."""
@@ -336,6 +390,10 @@ class _OpenedShard:
             raise Unsupported(f"{location.name}: the archive has changed since its headers were read", "open it again")
         self._state, self._source = state, source
         return source
+
+    def place(self, start: int, key: bytes) -> tuple[bytes, WindowSource, int, None]:
+        """Return the key of a sample, empty for one that only its number tells, its archive, and where it begins."""
+        return key, self.source(), start, None
 
     @property
     def remote(self) -> bool:

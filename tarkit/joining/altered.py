@@ -44,7 +44,7 @@ class AlteredSample(TarSample):
         self._make, self._arguments = make, arguments
         self._made: TarSample | None = None
         self.key = base.key
-        self.more = self.row = self._data = None
+        self.more = self.row = self.data = None
         self.plain = True
 
     @property

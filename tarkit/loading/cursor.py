@@ -183,10 +183,10 @@ class ListedReader(InputReader):
     index: IndexedDataset
     numbers: Sequence[int]
 
-    def batches(self) -> Iterator[TarSample]:
+    def batches(self) -> Iterator[SampleBatch]:
         """Look the samples up."""
-        samples = (sample._sample for sample in self.index.samples(self.numbers))
-        return samples if self.coming is None else self._noted(samples, self.coming)
+        batches = self.index.batches(self.numbers)
+        return batches if self.coming is None else self._noted(singly(batches), self.coming)
 
     def _noted(self, samples: Iterator[TarSample], coming: ComingKeys) -> Iterator[TarSample]:
         """Yield the samples; note the keys of many before the first of them."""

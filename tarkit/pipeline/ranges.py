@@ -40,6 +40,7 @@ from tarkit.streams.sink import Sink
 from tarkit.streams.source import FileSource, Source, gather
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import fast
+from tarkit.tar.header import encode
 from tarkit.tar.reader import Entry
 from tarkit.tar.writer import EntryWriter
 
@@ -52,6 +53,8 @@ SMALL = 1 << 13  # maximum of bytes of a sample that is read together with other
 READ = 1 << 20  # maximum of bytes that are read together
 MOST = 16 << 20  # maximum of bytes of a batch of samples that follow each other
 FETCHED = 1 << 16  # bytes of a sample of an object that is copied while it is passed: a later request takes longer
+BEHIND = encode(b"behind.others", 0)
+"""An entry behind samples in memory, which ends the last one; if that has the same key, it is read alone."""
 
 
 class RangeList:
@@ -295,9 +298,7 @@ class RangeList:
             batch = SampleBatch(joined, 0, keys, list(accumulate(sizes)), places=list(zip(files, starts, strict=True)))
             yield _with_rows(batch, rows)
         elif not repeated and max(sizes) <= SMALL and total <= READ and _are_files(files):
-            data = HeldRange(files[-1].name, 0, gather(files, starts, sizes, fast.gather))
-            batch = SampleBatch(data, 0, keys, list(accumulate(sizes)), places=list(zip(files, starts, strict=True)))
-            yield _with_rows(batch, rows)
+            yield _with_rows(gathered(keys, files, starts, sizes), rows)
         elif len(places) > LEAST:
             yield from self._halves(whole, read)
         else:
@@ -354,6 +355,14 @@ class RangeList:
             scratch = TemporaryFile(self.tmpdir)
             self._spool = scratch, EntryWriter(Sink(scratch.fd, scratch.name)), self.add_file(scratch)
         return self._spool
+
+
+def gathered(
+    keys: Sequence[bytes], files: Sequence[FileSource], starts: Sequence[int], sizes: Sequence[int]
+) -> SampleBatch:
+    """Return samples of files as one batch, whose bytes are read. A header behind them ends the last one."""
+    data = HeldRange(files[-1].name, 0, gather(files, starts, sizes, fast.gather) + BEHIND)
+    return SampleBatch(data, 0, keys, list(accumulate(sizes)), places=list(zip(files, starts, strict=True)))
 
 
 class KeptSamples:

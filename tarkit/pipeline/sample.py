@@ -404,7 +404,7 @@ def wrap_samples(
             read = source.recent
         start, stop = sample.start, sample.stop
         if stop - start <= WHOLE:
-            yield wrap(sample, read(start, stop))
+            yield wrap(sample, read(start, stop) if sample.data is None else sample.data)
         else:
             yield wrap(sample, None)
             if not source.seekable:

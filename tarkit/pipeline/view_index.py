@@ -17,6 +17,7 @@ from tarkit.samples.dataset import InputReader
 from tarkit.samples.sample import TarSample
 from tarkit.streams.location import Location, RowsOfView, is_view
 from tarkit.streams.source import WindowSource
+from tarkit.views.rows import StoredRow
 
 if TYPE_CHECKING:
     from tarkit.pipeline.run import Run
@@ -147,15 +148,18 @@ class ViewIndex:
         """Whether archives are objects of stores."""
         return any(location.kind == "url" for location in self._reader.shards.values())
 
+    def _group_of(self, number: int) -> tuple[RowGroup, int]:
+        """Return the values of a row, and its number among them."""
+        group = self._groups[bisect_right(self._groups, number, key=attrgetter("row")) - 1]
+        return group.group, group.first + number - group.row
+
     def _rows(self, number: int) -> Rows:
         """Return one row."""
         from tarkit.pipeline.view_rows import Rows
 
-        group = self._groups[bisect_right(self._groups, number, key=attrgetter("row")) - 1]
         more, fields = self._more.get(number), self._fields.get(number)
         return Rows(
-            group.group,
-            group.first + number - group.row,
+            *self._group_of(number),
             [self.keys[number]],
             [self._shards[self._numbers[number]]],
             [self._starts[number]],
@@ -167,6 +171,17 @@ class ViewIndex:
     def parts(self, number: int) -> Iterator[tuple[RemoteSource, int, int]]:
         """Yield the ranges of objects of stores that `sample` reads."""
         return self._reader.parts_of(self._rows(number))
+
+    def place(self, number: int, key: bytes) -> tuple[bytes, WindowSource, int, StoredRow | None]:
+        """Return the key of a row, empty for one of several ranges or chosen fields, its archive, start, and values."""
+        from tarkit.pipeline.view_reader import can_be
+
+        start, stop = self._starts[number], self._stops[number]
+        with self._lock:
+            source = self._reader.archive(self._shards[self._numbers[number]])
+        odd = number in self._more or number in self._fields or not can_be(source, start, stop)
+        group, at = self._group_of(number)
+        return b"" if odd else self.keys[number], source, start, StoredRow(group, at) if group.columns else None
 
     def sample(self, number: int) -> tuple[TarSample, bytes | None]:
         """Return the sample of a row, and its bytes unless it is large. Any thread may call this.

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from tarkit.errors import MissingFile, Problem, TarkitError, Unsupported, show
 from tarkit.pipeline.origins import is_object
 from tarkit.pipeline.places import SHORT, SHORT_LIMIT, Place
-from tarkit.pipeline.ranges import READ, RangeList
+from tarkit.pipeline.ranges import BEHIND, READ, RangeList
 from tarkit.pipeline.view_rows import MoreRange, RowGroup, Rows, ViewFile, locate_archive, view_file
 from tarkit.samples.checks import EntryChecks, describe_link
 from tarkit.samples.dataset import SMALL, SPARSE, InputReader, open_source
 from tarkit.samples.fields import parse_fields, with_names
-from tarkit.samples.groups import BatchFinder
+from tarkit.samples.groups import plain_head
 from tarkit.samples.sample import SampleBatch, TarSample, is_safe, key_of, split_name
 from tarkit.stores.connect import cache_of
 from tarkit.stores.object_prefetch import prefetch_objects
@@ -27,9 +27,7 @@ from tarkit.streams.source import Source, WindowSource
 from tarkit.tables.parquet import held, load_compute, load_pyarrow, parquet_errors
 from tarkit.tables.stored_columns import StoredColumns
 from tarkit.tar import block
-from tarkit.tar.fast import PlainEntries, SeveralEntries
-from tarkit.tar.header import encode
-from tarkit.tar.reader import Entry, TarReader
+from tarkit.tar.reader import Entry
 from tarkit.views.batch import RowBatch, RowColumns
 from tarkit.views.names import FIELDS, KEY, MORE, SHARD, START, STOP
 from tarkit.views.rows import StoredRow
@@ -39,9 +37,6 @@ if TYPE_CHECKING:
 
 LEAST = 5  # samples that are checked together
 FEW = 4  # rows of a view of objects for each key that is listed: of fewer rows, all are read
-BEHIND = encode(b"behind.others", 0, mtime=0)
-"""An entry behind samples in memory, which ends the last one; if that has the same key, it is read alone."""
-
 _NO_VALUES = RowGroup(StoredColumns(None), 0, frozenset(), "")
 HEADERS = 1 << 12  # bytes that are fetched of a large sample whose contents are not needed
 
@@ -192,7 +187,7 @@ class ViewReader:
         for at in range(len(rows.keys)):
             for shard, start, stop in rows.ranges(at):
                 source = self._sources[shard]
-                if not is_object(source) or not _can_be(source, start, stop):
+                if not is_object(source) or not can_be(source, start, stop):
                     continue
                 if not whole and stop - start > source.gap:
                     if source.missed and stop - start > 2 * HEADERS:  # headers behind a large content
@@ -240,12 +235,13 @@ class ViewReader:
             return
         first = 0
         for batch in found:
-            head = self._plain_head(_in_memory(batch)) if batch.count >= LEAST else None
+            head = plain_head(_in_memory(batch)) if batch.count >= LEAST else None
             if head is not None:
                 yield order[first : first + head.count], head
             first += batch.count
 
-    def _source(self, shard: str) -> WindowSource:
+    def archive(self, shard: str) -> WindowSource:
+        """Return an archive by its name in the view; open it if it is not."""
         source = self._sources.get(shard)
         return self._add(shard, _open_plain(self.shards[shard])) if source is None else source
 
@@ -281,10 +277,10 @@ class ViewReader:
         for at, (key, shard, start, stop) in enumerate(
             zip(rows.keys, rows.shards, rows.starts, rows.stops, strict=True)
         ):
-            parts = [(self._source(shard), start, stop)]
+            parts = [(self.archive(shard), start, stop)]
             if rows.more is not None:
-                parts += [(self._source(each.shard), each.start, each.stop) for each in rows.more[at]]
-            bad = [(source, low) for source, low, high in parts if not _can_be(source, low, high)]
+                parts += [(self.archive(each.shard), each.start, each.stop) for each in rows.more[at]]
+            bad = [(source, low) for source, low, high in parts if not can_be(source, low, high)]
             if not bad:
                 places.append(self._ranges.place(key, parts))
                 continue
@@ -319,7 +315,7 @@ class ViewReader:
         self._open(dict.fromkeys(used))
         for name in used:
             if name not in sources:
-                sources[name] = self._source(name)
+                sources[name] = self.archive(name)
         numbers = {name: number for number, name in enumerate(sources)}
         starts, stops = (batch.column(name).cast(arrow.int64()) for name in (START, STOP))
         values = batch.select(list(self._file.values))
@@ -361,7 +357,7 @@ class ViewReader:
         for shard, stop in zip(rows.shards, stops, strict=True):
             if stop > ends.get(shard, 0):
                 ends[shard] = stop
-        if any(end > (self._source(shard).size or 0) for shard, end in ends.items()):
+        if any(end > (self.archive(shard).size or 0) for shard, end in ends.items()):
             return None
         sizes = list(map(sub, stops, starts))
         return None if min(sizes) <= 0 or max(sizes) >= SHORT_LIMIT else sizes
@@ -371,7 +367,7 @@ class ViewReader:
         sizes = self._usual_sizes(rows)
         if sizes is None:
             return None
-        numbers = {shard: self._ranges.file_of(self._source(shard)) for shard in dict.fromkeys(rows.shards)}
+        numbers = {shard: self._ranges.file_of(self.archive(shard)) for shard in dict.fromkeys(rows.shards)}
         files = map(numbers.__getitem__, rows.shards)
         return list(map(add, map(SHORT.pack, repeat(0), files, rows.starts, sizes), rows.keys))
 
@@ -383,7 +379,7 @@ class ViewReader:
             return None if places is None else self._ranges.batches(places)
         if self._usual_sizes(rows) is None:
             return None
-        return (SampleBatch(self._source(shards[0]), starts[0], rows.keys, stops),)
+        return (SampleBatch(self.archive(shards[0]), starts[0], rows.keys, stops),)
 
     def _samples(self, places: Sequence[bytes], rows: Rows, first: int, before: int) -> Iterator[SampleBatch]:
         """Yield the samples at places, whose rows begin at `first`."""
@@ -391,7 +387,7 @@ class ViewReader:
         for batch in self._ranges.batches(places):
             together = None
             if batch.count >= LEAST and (rows.fields is None or not any(rows.fields[at : at + batch.count])):
-                together = self._plain_head(batch)
+                together = plain_head(batch)
             plain = 0 if together is None else together.count
             if together is not None:
                 together.rows = rows.of(at, plain) if rows.group.columns else None
@@ -403,38 +399,6 @@ class ViewReader:
                     checked.row = StoredRow(rows.group, rows.first + number) if rows.group.columns else None
                     yield checked
             at += batch.count
-
-    def _plain_head(self, batch: SampleBatch) -> SampleBatch | None:
-        """Return the samples of a batch, from the first on, that are plain, with the keys and ends of their rows.
-
-        The end of the last one is known by the header of another, which is not there if the batch is in memory.
-        """
-        parts = list[PlainEntries]()
-        count = self._count_plain(batch, parts)
-        if not count:
-            return None
-        entries, keys, places = SeveralEntries(parts), batch.keys[:count], batch.places and batch.places[:count]
-        return SampleBatch(batch.source, batch.start, keys, batch.stops[:count], (), entries, places)  # type: ignore[arg-type]
-
-    def _count_plain(self, batch: SampleBatch, parts: list[PlainEntries]) -> int:
-        """Return how many samples of a batch are plain; their entries are added to `parts`."""
-        at, count = 0, batch.count
-        while at < count:
-            reader = TarReader(batch.source, batch.start_of(at))
-            try:
-                entry = next(iter(reader.raw()), None)
-                plain = None if entry is None else BatchFinder(batch.source, None).find(reader, entry)
-            except TarkitError:
-                return at
-            size = 0 if plain is None else min(plain.count, count - at)
-            if plain is None or list(plain.keys[:size]) != list(batch.keys[at : at + size]):
-                return at
-            if list(plain.stops[:size]) != list(batch.stops[at : at + size]):
-                return at
-            assert plain.entries_held is not None
-            parts.append(plain.entries_held)
-            at += size
-        return at
 
     def _sample(self, sample: TarSample, rows: Rows, number: int, row: int) -> TarSample | None:
         """Return the sample of a row as its headers are; None if the policy leaves it out."""
@@ -498,7 +462,7 @@ class ViewReader:
     def archives_unchanged(self, rows: Rows) -> None:
         """Raise TarkitError if an archive of one row was changed since it was opened."""
         for each in rows.ranges(0):
-            self._source(each.shard).unchanged()
+            self.archive(each.shard).unchanged()
 
     def close(self) -> None:
         """Free the memory of the archives; another pass reads them again."""
@@ -540,7 +504,7 @@ def _in_memory(batch: SampleBatch) -> SampleBatch:
     return SampleBatch(held, start, batch.keys, batch.stops, places=places)  # type: ignore[arg-type]
 
 
-def _can_be(source: Source, start: int, stop: int) -> bool:
+def can_be(source: Source, start: int, stop: int) -> bool:
     """Return whether a range may be that of a sample: it is of whole blocks, at least one, and in the archive."""
     return 0 <= start < stop <= (source.size or 0) and not (start | stop) % block.BLOCK
 

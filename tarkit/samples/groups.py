@@ -12,7 +12,7 @@ from tarkit.errors import TarkitError
 from tarkit.samples.sample import KEYLESS, SampleBatch, is_safe, key_of
 from tarkit.streams.source import Source
 from tarkit.tar import block
-from tarkit.tar.fast import ListedEntries
+from tarkit.tar.fast import ListedEntries, PlainEntries, SeveralEntries
 from tarkit.tar.reader import Entry, Raw, TarReader
 
 LARGE = 16 << 20  # bytes; a larger sample of a stream is yielded before its end is known, and ends a run
@@ -228,3 +228,37 @@ class BatchFinder:
             contents.append(read(entry[2], entry[2] + entry[3]))
             held += entry[3]
         return contents
+
+
+def plain_head(batch: SampleBatch) -> SampleBatch | None:
+    """Return the samples of a batch, from the first on, that are plain, as their headers are: with these keys and ends.
+
+    The end of the last one is known by the header of another, which may not be there if the batch is in memory.
+    """
+    parts = list[PlainEntries]()
+    count = _count_plain(batch, parts)
+    if not count:
+        return None
+    entries, keys, places = SeveralEntries(parts), batch.keys[:count], batch.places and batch.places[:count]
+    return SampleBatch(batch.source, batch.start, keys, batch.stops[:count], (), entries, places)  # type: ignore[arg-type]
+
+
+def _count_plain(batch: SampleBatch, parts: list[PlainEntries]) -> int:
+    """Return how many samples of a batch are plain; their entries are added to `parts`."""
+    at, count = 0, batch.count
+    while at < count:
+        reader = TarReader(batch.source, batch.start_of(at))
+        try:
+            entry = next(iter(reader.raw()), None)
+            plain = None if entry is None else BatchFinder(batch.source, None).find(reader, entry)
+        except TarkitError:
+            return at
+        size = 0 if plain is None else min(plain.count, count - at)
+        if plain is None or list(plain.keys[:size]) != list(batch.keys[at : at + size]):
+            return at
+        if list(plain.stops[:size]) != list(batch.stops[at : at + size]):
+            return at
+        assert plain.entries_held is not None
+        parts.append(plain.entries_held)
+        at += size
+    return at

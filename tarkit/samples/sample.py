@@ -318,9 +318,10 @@ class TarSample(SampleBatch):
         row: the row of a view that the sample is of, with values; None for others.
         joined: the table that samples were joined with, for messages: its name and columns. Only there if it was.
         base: the plain sample of which it is made when its entries or its bytes are asked for; None for most samples.
+        data: its bytes if they were read with it; else None.
     """
 
-    __slots__ = ("_data", "_entries", "_named", "joined", "more", "row")
+    __slots__ = ("_entries", "_named", "data", "joined", "more", "row")
 
     more: Callable[[], None] | None
     row: ViewRow | None
@@ -346,7 +347,7 @@ class TarSample(SampleBatch):
         self._entries = entries
         self.start = start
         self.stop = stop
-        self._data = data
+        self.data = data
         self._named = self.plain = False
         self.more = self.row = None
 
@@ -412,7 +413,7 @@ class TarSample(SampleBatch):
 
         `data` has the bytes of the sample if the caller has read them.
         """
-        data = self._data if data is None else data
+        data = self.data if data is None else data
         if data is None:
             if self.stop - self.start > APART * len(self.raw) and isinstance(self.source, FileSource):
                 return self._contents_apart(self.source)
@@ -476,8 +477,8 @@ class TarSample(SampleBatch):
 
     def write(self, writer: EntryWriter, begin: int = 0, end: int | None = None) -> None:
         """Append the sample to an archive; the rest of a sample whose end is not known is read meanwhile."""
-        if self._data is not None:
-            writer.raw((self._data,), len(self._data))
+        if self.data is not None:
+            writer.raw((self.data,), len(self.data))
             return
         if isinstance(self.source, AssembledSource):
             for piece in self.source.pieces:  # gathered, or copied, like those of other samples

@@ -40,19 +40,22 @@ Part = tuple[RemoteSource, int, int]  # an object, start and stop in it
 class Groups:
     """Divides items into groups that are fetched together: small ones first, so that little is fetched in vain."""
 
-    def __init__(self) -> None:
-        self._count, self._size = FIRST[0], min(FIRST[1], GROUP)
+    def __init__(self, most: int = COUNT, size: int | None = None) -> None:
+        """`most` and `size` are the items and the bytes of the largest group, by default COUNT and GROUP."""
+        self._most, self._most_bytes = most, GROUP if size is None else size
+        self._count, self._size = FIRST[0], min(FIRST[1], self._most_bytes)
 
     def __call__(self, items: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
         """Yield groups of items, in order; `size_of` returns the bytes of an item."""
         group, held = list[Item](), 0
         for item in items:
             size = size_of(item)
-            size = size if size <= GROUP else 0
+            size = size if size <= self._most_bytes else 0
             if group and (len(group) >= self._count or held + size > self._size):
                 yield group
                 group, held = [], 0
-                self._count, self._size = min(2 * self._count, COUNT), min(2 * self._size, GROUP)
+                self._count = min(2 * self._count, self._most)
+                self._size = min(2 * self._size, self._most_bytes)
             group.append(item)
             held += size
         if group:

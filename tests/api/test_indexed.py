@@ -5,14 +5,19 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import pyarrow as arrow
 import pytest
+from pyarrow import parquet
 
 import tarkit
+from tests._odd import odd_archive
 from tests._tools import each_row
 from tests.conftest import Archive, Run, tar
 
@@ -81,6 +86,45 @@ def test_threads_share_it(indexed: tarkit.IndexedDataset) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(look, range(3000)))
+
+
+def described(sample: tarkit.Sample) -> object:
+    """Return all that a sample says of itself, or the error of its contents."""
+    try:
+        contents: object = list(sample.items())
+    except tarkit.Problem as error:
+        contents = str(error)
+    row = sample._sample.row
+    value = None if row is None else row.value("cls")
+    return sample.key, sample.shard, sample.offset, contents, sample.sizes, value
+
+
+@pytest.mark.filterwarnings("ignore::tarkit.TarkitWarning")
+@pytest.mark.parametrize("seed", range(20))
+def test_many_are_as_one_by_one(seed: int, here: Path) -> None:
+    """Samples that are read together are those that are looked up one by one: of odd archives, and views of them."""
+    draw = Random(seed)
+    for name in ("a.tar", "b.tar"):
+        plain = [(f"{name}/{number}.bin", draw.randbytes(draw.choice((0, 9, 4000, 300_000)))) for number in range(9)]
+        Path(name).write_bytes(odd_archive(draw)[:-1024] + tar(plain) if draw.random() < 0.7 else tar(plain))
+    data = tarkit.open(["a.tar", "b.tar"], allow="all")
+    try:
+        made = [data.indexed()]
+    except tarkit.Unsupported:  # a global PAX header
+        return
+    keys = [each.key for each in made[0]]
+    if all(map(str.isprintable, keys)):  # in a view keys are UTF-8
+        labels = arrow.table({"__key__": arrow.array(keys, arrow.string()), "cls": list(range(len(keys)))})
+        parquet.write_table(labels, "labels.parquet")
+        view = data.join("labels.parquet", on_duplicate="last") if seed % 2 else data
+        view.write("v.view.parquet")
+        made.append(tarkit.open("v.view.parquet", allow="all").indexed())
+    for indexed in made:
+        numbers = draw.choices(range(len(indexed)), k=40)
+        found = list(indexed.samples(numbers))
+        assert list(map(described, found)) == [described(indexed[number]) for number in numbers]
+        copies = pickle.loads(pickle.dumps([each for each in found if not isinstance(described(each)[3], str)]))  # type: ignore[index]
+        assert [each.key for each in copies] == [each.key for each in found if not isinstance(described(each)[3], str)]  # type: ignore[index]
 
 
 def test_large_samples(archive: Archive) -> None:
