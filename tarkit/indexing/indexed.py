@@ -211,6 +211,8 @@ class IndexedDataset(Sequence[Sample]):
             if batch is not None:
                 yield batch
             yield from map(self._sample, group if batch is None else group[batch.count :])
+        for source in files:
+            source.unchanged()  # since its last samples were read
 
     def _size(self, number: int) -> int:
         return self._stops[number] - self._starts[number]
