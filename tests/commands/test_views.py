@@ -98,6 +98,16 @@ def test_a_view_of_a_view(run: Run, make: Callable[[], str], command: str) -> No
     assert run("cat", "new.parquet", "-o", "-").stdout == archives
 
 
+def test_neighbours_of_one_key(run: Run, archive: Archive) -> None:
+    """Rows of samples with the same key, one after the other, are all in a view of the view."""
+    archive({"a.cls": b"1", "c.cls": b"2"}, "a.tar")
+    archive({"c.cls": b"3", "d.cls": b"4"}, "b.tar")
+    run("cat", "a.tar", "b.tar", "--allow", "repeated-key", "-o", "v.parquet")
+    write("w.parquet", [{**row, "n": n} for n, row in enumerate(rows("v.parquet"))])
+    run("cat", "w.parquet", "--where", "n < 9", "--allow", "repeated-key", "-o", "again.parquet")
+    assert [row["__key__"] for row in rows("again.parquet")] == ["a", "c", "c", "d"]
+
+
 def test_no_content_is_written(run: Run, archive: Archive) -> None:
     """A view of large samples is small."""
     archive([(f"{n}.bin", bytes(300_000)) for n in range(20)])
