@@ -30,7 +30,7 @@ def command_table() -> str:
 
 def coded(text: str) -> str:
     """Return text for Markdown, with options and commands marked as code."""
-    option = rf"--?[a-z][a-z-]*(?: (?:'[^']*'|[A-Z]+(?::__\w+__)?|__\w+__[.\w]*\b|skip|{'|'.join(PROBLEMS)}))?"
+    option = rf"--?[a-z][a-z-]*(?: (?:'[^']*'|[A-Z]+(?::__\w+__)?|__\w+__[.\w]*\b|skip|key|{'|'.join(PROBLEMS)}))?"
     command = rf"tarkit (?:{'|'.join(COMMANDS)})\b|tar(?= --)"
     return re.sub(rf"(?<![`\w-])(?:(?:{command})(?: {option})*|(?=--){option})", r"`\g<0>`", text)
 
