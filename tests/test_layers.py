@@ -459,7 +459,8 @@ def test_cat_of_a_file(tmp_path: Path, click: set[str]) -> None:
 PLAIN = {
     "cat a.tar -o b.tar": "cli.lines spill",
     "split a.tar -c 1 -o c-%d.tar": "spill.runs",
-    "sort a.tar -o d.tar": "shards.split",
+    "sort a.tar -o d.tar": "shards.output",
+    "shuffle a.tar -o e.tar": "shards.output",
     "stats a.tar": "spill",
     "show a.tar": "spill",
     "check a.tar": "",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tarkit.cli import options
 from tarkit.cli.console import ConsoleRun
 from tarkit.dataset import Dataset
@@ -11,10 +13,11 @@ from tarkit.pipeline.archive import write_archive
 from tarkit.pipeline.output import Output, archive_output, archives_output
 from tarkit.pipeline.rows import COMPRESS, FSYNC, OUT
 from tarkit.pipeline.template import parse_template
-from tarkit.shards.limits import Limits, SizeRule
-from tarkit.shards.output import ShardsOutput
 from tarkit.shards.rows import FORCE, SIZE_RULE, SeriesOptions
-from tarkit.shards.series import SeriesSpec
+
+if TYPE_CHECKING:
+    from tarkit.shards.limits import SizeRule
+    from tarkit.shards.output import ShardsOutput
 
 
 class OutputOptions(SeriesOptions):
@@ -52,6 +55,10 @@ class OutputOptions(SeriesOptions):
             return output
         if name is None or name == "-":
             raise Usage("-c and --size cut shards, which are files", "name them with -o 'out-%06d.tar'")
+        from tarkit.shards.limits import Limits
+        from tarkit.shards.output import ShardsOutput
+        from tarkit.shards.series import SeriesSpec
+
         output = archives_output(name, self.compress, self.fsync)
         limits = Limits.of(self.count, self.size, self.size_rule)
         shards = ShardsOutput(output, limits, options=self, series=[SeriesSpec("", parse_template(name))])
@@ -61,10 +68,10 @@ class OutputOptions(SeriesOptions):
 
 def write(data: Dataset, target: Output | ShardsOutput, run: ConsoleRun) -> None:
     """Write a dataset to one archive, or to shards."""
-    if isinstance(target, ShardsOutput):
-        target.write(data, run)
-    else:
+    if isinstance(target, Output):
         write_archive(data, target, run)
+    else:
+        target.write(data, run)
 
 
 target = options.rows(OutputOptions, "target")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,10 +16,12 @@ from tarkit.cli.target import OutputOptions, target
 from tarkit.errors import Usage
 from tarkit.pipeline.output import Output
 from tarkit.pipeline.template import epoch_names, refuse_epoch
-from tarkit.shards.output import ShardsOutput
 from tarkit.sizes import plural
 from tarkit.sorting.order import Order, Random, ShuffleOptions
 from tarkit.streams.location import Location
+
+if TYPE_CHECKING:
+    from tarkit.shards.output import ShardsOutput
 
 EXAMPLES = (
     "tarkit shuffle big.tar --seed 7 -o mixed.tar",

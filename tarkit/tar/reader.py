@@ -31,6 +31,7 @@ from tarkit.tar import block as blocks
 from tarkit.tar import pax
 from tarkit.tar.block import BLOCK
 from tarkit.tar.fast import Found, FoundEntries, PlainEntries, scan
+from tarkit.tar.mistaken import LENGTH, recognise
 
 EXTENSION_LIMIT = 16 << 20  # bytes of the extension headers of one entry, and of all global ones together
 TAILS_KEPT = 64  # distinct header tails that are cached
@@ -464,8 +465,6 @@ class TarReader:
 
     def _not_tar(self) -> tuple[str, str]:
         """Return the kind of an input that begins without a header, and the hint."""
-        from tarkit.tar.mistaken import LENGTH, recognise
-
         head = bytes(self.source.peek(0, LENGTH))
         if kind := recognise(head):
             return f"this is {kind.what}, no archive", kind.hint
