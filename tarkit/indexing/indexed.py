@@ -247,7 +247,7 @@ class IndexedDataset(Sequence[Sample]):
         batch = plain_head(gathered(own_keys, [files[source] for source in sources], starts, sizes))
         for source in used:
             source.unchanged()
-        if batch is not None and rows[0] is not None:
+        if batch is not None and any(row is not None for row in rows):
             batch.rows = rows[: batch.count]
         return batch
 

@@ -8,6 +8,7 @@ import os
 import pickle
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
+from itertools import permutations
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -125,6 +126,24 @@ def test_many_are_as_one_by_one(seed: int, here: Path) -> None:
         assert list(map(described, found)) == [described(indexed[number]) for number in numbers]
         copies = pickle.loads(pickle.dumps([each for each in found if not isinstance(described(each)[3], str)]))  # type: ignore[index]
         assert [each.key for each in copies] == [each.key for each in found if not isinstance(described(each)[3], str)]  # type: ignore[index]
+
+
+def test_values_of_some(here: Path) -> None:
+    """Samples of archives and of views without values are read together with those that have values."""
+    for name in "ab":
+        Path(f"{name}.tar").write_bytes(tar((f"{name}{number:02}.bin", b"B") for number in range(12)))
+    Path("labels.csv").write_text("__key__,cls\n" + "".join(f"b{number:02},{number}\n" for number in range(12)))
+    tarkit.open("b.tar").join("labels.csv").write("v.view.parquet")
+    tarkit.open("a.tar").write("w.view.parquet")
+    for inputs in permutations(("a.tar", "v.view.parquet", "w.view.parquet"), 2):
+        data = tarkit.open(inputs)
+        indexed = data.indexed()
+        for step in range(1, len(indexed)):
+            numbers = [*range(0, len(indexed), step), *range(len(indexed))]
+            assert list(map(described, indexed.samples(numbers))) == [described(indexed[each]) for each in numbers]
+        keys = {sample["__key__"] for sample in tarkit.loader(data.where("has(cls)"), shuffle="full")}
+        assert keys == {sample.key for sample in data.where("has(cls)")}
+        assert len(keys) == (12 if "v.view.parquet" in inputs else 0)
 
 
 def test_large_samples(archive: Archive) -> None:
