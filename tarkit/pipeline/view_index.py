@@ -30,6 +30,8 @@ PARTS = 64
 
 LEAST = 256  # rows of a part
 
+MOST = 1 << 62  # bytes of a sample
+
 
 def view_parts(locations: Sequence[Location], run: Run, processes: int) -> list[list[Location]]:
     """Return inputs, each with the parts that are read apart: of views rows that follow each other.
@@ -96,7 +98,7 @@ class ViewIndex:
 
     Attributes:
         keys: the keys of the rows.
-        sizes: the bytes of the samples.
+        sizes: the bytes of the samples; 0 where a row cannot be right.
         missing: archives that are left out, with the errors.
 
     Raises:
@@ -135,7 +137,8 @@ class ViewIndex:
             self._numbers.extend(map(number_of.__getitem__, rows.shards))
             self._starts.extend(rows.starts)
             self._stops.extend(rows.stops)
-            self.sizes.extend(map(rows.size, range(len(rows.keys))))
+            sizes = map(rows.size, range(len(rows.keys)))
+            self.sizes.extend(size if 0 <= size < MOST else 0 for size in sizes)  # others are wrong
             self._more |= {first + at: more for at, more in enumerate(rows.more or ()) if more}
             self._fields |= {first + at: text for at, text in enumerate(rows.fields or ()) if text is not None}
 

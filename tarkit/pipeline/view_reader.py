@@ -430,7 +430,10 @@ class ViewReader:
         if 0 in key or split_name(key + b".x") != (key, b"x"):
             raise TarkitError(f"{self.name}: {show(key)} in row {row + 1} is not a key")
         changed = with_names(sample, key, None if fields is None else parse_fields(fields), policy)
-        if changed is not None and not checks.name(next(iter(changed.entries))):
+        if changed is not None and not changed.entries:
+            policy.warn(f"row {row + 1} of {self.name}: no field is left of {show(key)}: left out")
+            changed = None
+        elif changed is not None and not checks.name(changed.entries[0]):
             changed = None
         self.dropped += changed is None
         return changed

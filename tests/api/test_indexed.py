@@ -146,6 +146,38 @@ def test_values_of_some(here: Path) -> None:
         assert len(keys) == (12 if "v.view.parquet" in inputs else 0)
 
 
+def test_rows_that_are_wrong(here: Path) -> None:
+    """Each is refused when it is looked up; the others of a view are as before, one by one and together."""
+    Path("a.tar").write_bytes(tar((f"{number:02}.bin", b"%d" % number) for number in range(12)))
+    tarkit.open("a.tar").write("v.view.parquet")
+    rows = parquet.read_table("v.view.parquet").to_pylist()
+    largest = (1 << 63) - 1
+    for start, stop in ((9216, 0), (0, -largest), (-largest, largest), (0, largest), (512, 1024), (0, 0)):
+        changed = [*rows[:6], {**rows[6], "__start__": start, "__stop__": stop}, *rows[7:]]
+        parquet.write_table(arrow.Table.from_pylist(changed), "w.view.parquet")
+        indexed = tarkit.open("w.view.parquet").indexed()
+        others = [number for number in range(12) if number != 6]
+        assert [sample["bin"] for sample in indexed.samples(others)] == [b"%d" % number for number in others]
+        refused = r"a\.tar: .*row 7 of w\.view\.parquet"
+        with pytest.raises(tarkit.TarkitError, match=refused):
+            indexed[6]
+        with pytest.raises(tarkit.TarkitError, match=refused):
+            indexed[list(range(12))]
+
+
+def test_rows_without_a_field(here: Path) -> None:
+    """A row whose fields are all missing, and may be, has no sample, as with `select`."""
+    Path("a.tar").write_bytes(tar((f"{number}.{'txt' if number == 3 else 'bin'}", b"B") for number in range(8)))
+    tarkit.open("a.tar").write("v.view.parquet")
+    rows = parquet.read_table("v.view.parquet").to_pylist()
+    parquet.write_table(arrow.Table.from_pylist([{**row, "__fields__": "bin"} for row in rows]), "w.view.parquet")
+    data = tarkit.open("w.view.parquet", allow="missing-field")
+    with pytest.warns(tarkit.TarkitWarning, match=r"row 4 of w\.view\.parquet: no field is left of '3': left out"):
+        assert [sample.key for sample in data] == [*"0124567"]
+    with pytest.raises(tarkit.Unsupported, match="row 4 of w"):
+        data.indexed()[3]
+
+
 def test_large_samples(archive: Archive) -> None:
     """Large samples are read on access."""
     data = tarkit.open(archive({f"{i}.x": bytes([i]) * (2 << 20) for i in range(3)})).indexed()
