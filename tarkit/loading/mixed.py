@@ -14,6 +14,8 @@ from typing import Any
 
 from tarkit.dataset import Dataset
 from tarkit.errors import TarkitError, Usage
+from tarkit.joining.join import Join
+from tarkit.joining.set_fields import with_columns
 from tarkit.loading.ahead import LoaderThreads
 from tarkit.loading.division import WorkerPlace
 from tarkit.loading.epoch import BARREN, EpochReader
@@ -264,7 +266,10 @@ def _part(total: int, place: WorkerPlace) -> int:
 
 
 def _apart(data: Dataset, mixture: Mixture, source: MixSource) -> Dataset:
-    """Return a source with its steps, and behind these the steps of the mix, to be read one archive at a time."""
+    """Return a source with its steps, and behind these the steps of the mix, to be read one archive at a time.
+
+    Columns of a table that it is joined with are fields, as in a loader of the source alone.
+    """
     spec, plain = source.spec, SourceSpec("", [])
     for key in ("probability", "nrepeats", "shuffle", "choose", "resample"):
         if getattr(spec, key) != getattr(plain, key):
@@ -273,7 +278,9 @@ def _apart(data: Dataset, mixture: Mixture, source: MixSource) -> Dataset:
     changes = [
         Change(fields) for fields in (Fields(rename=spec.rename, rekey=spec.rekey), mixture.fields) if not fields.all
     ]
-    return data.with_steps(source.data.origin, (*source.data.steps, *changes, *data.steps)).apart()
+    joins = any(isinstance(step, Join) for step in data.steps)
+    first = with_columns(source.data) if joins else source.data  # as `Dataset.join` has the columns of a join before it
+    return with_columns(data.with_steps(first.origin, (*first.steps, *changes, *data.steps))).apart()
 
 
 def first_pass(epoch: int, number: int, later: tuple[Plan, ...] = ()) -> Progress:

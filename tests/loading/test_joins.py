@@ -257,6 +257,31 @@ def test_no_sample_has_a_row(here: Path) -> None:
     assert [text.partition(":")[2][:40] for text in words] == [" worker 0 on node 0: t.csv: no sample ha"]
 
 
+@pytest.mark.parametrize("shuffle", [0, "full"])
+def test_joined_sources_of_a_mix(shuffle: int | str, here: Path) -> None:
+    """They have the fields that a loader of each alone gives; steps and joins of the mix come behind these."""
+    keys = {name: [f"{name}/{number:02}" for number in range(20)] for name in "ab"}
+    for name in keys:
+        write(f"{name}.tar", {key: {"bin": b"B"} for key in keys[name]}, Random(1))
+    Path("t.csv").write_text("__key__,txt\n" + "".join(f"{key},{key}\n" for key in keys["a"]))
+    Path("u.csv").write_text("__key__,n\n" + "".join(f"{key},7\n" for name in keys for key in keys[name]))
+    one, other = tarkit.open("a.tar").join("t.csv"), tarkit.open("b.tar")
+    mix = tarkit.mix([(one, 1), (other, 1)])
+    for data, of_one, of_both in (
+        (mix, {"txt"}, set[str]()),
+        (mix.where("not has(txt) or endswith(txt, '1')"), {"txt"}, set()),
+        (mix.join("u.csv"), {"txt"}, {"n"}),
+        (mix.join("u.csv").set("m:n"), {"txt"}, {"m"}),
+        (tarkit.mix([(one.set(""), 1), (other, 1)]), set(), set()),
+        (tarkit.mix([(one.set("label.txt:txt"), 1), (other, 1)]), {"label.txt"}, set()),
+    ):
+        found = dict(map(record, tarkit.loader(data, shuffle=shuffle)))
+        assert {key[0] for key in found} == {"a", "b"}
+        for key, fields in found.items():
+            assert set(fields) == {"bin", *of_both, *(of_one if key[0] == "a" else ())}
+            assert fields.get("txt", key.encode()) == key.encode()
+
+
 @pytest.mark.slow
 def test_rows_are_found_together(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many samples at once, behind other steps and in any order too; few are in vain where most are left out."""
