@@ -278,11 +278,19 @@ def _cleaned(field: bytes, room: int, taken: set[bytes], start: bytes) -> bytes:
 
 
 def write_fields(job: Job, directory: SampleDirectory, names: FileNames) -> None:
-    """Write the fields of a sample to files, and its key to `STEM.__key__`."""
+    """Write the fields of a sample to files, and its key to `STEM.__key__`.
+
+    Raises TarkitError for two fields of one name.
+    """
     root = directory.path + b"/"
     _write(root + names.stem + b"." + KEY, job.key)
     for field in job.inputs():
-        _write(root + names.file[field.field], field if field.data is None else field.data)
+        try:
+            _write(root + names.file[field.field], field if field.data is None else field.data)
+        except FileExistsError:
+            message = f"{show(job.key)} has two fields {show(field.field)}, and a directory has one file of a name"
+            skip = spell_open("skip", "duplicate-entry")
+            raise TarkitError(message, f"{skip} leaves such samples out") from None
 
 
 def _write(path: bytes, content: bytes | InputField) -> None:

@@ -133,3 +133,11 @@ def test_the_environment_is_the_same(run: Run, archive: Archive) -> None:
     os.chmod("plain", 0o755)
     out = run("proc", "-c", os.path.abspath("plain"), "in.tar").stdout
     assert [name for name, _ in entries(out)] == ["a.x", "a.z"]
+
+
+def test_two_fields_of_one_name(archive: Archive, run: Run) -> None:
+    """A directory has no place for the second one."""
+    path = archive([("a.txt", b"1"), ("a.txt", b"2"), ("b.txt", b"3")])
+    ran = run("proc", "-c", "true", "--allow", "duplicate-entry", path, "-o", "out.tar", exit=1)
+    assert "'a' has two fields 'txt'" in ran.stderr
+    assert "--skip duplicate-entry leaves such samples out" in ran.stderr
