@@ -2,7 +2,7 @@
 
 A row says how the option is written on the command line, what its help is, and which values it takes. From the rows
 follow the options of the command (`cli.options.rows`), and the checks of values, which are the same for a command and
-for Python. A function of the Python API has an argument of the same name and default for each.
+for Python. A function of the Python API that takes such a class has an argument of the same name and default for each.
 """
 
 from __future__ import annotations
