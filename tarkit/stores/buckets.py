@@ -99,7 +99,7 @@ def open_bucket(scheme: str, bucket: str, options: StoreOptions, retries: int = 
 
     Args:
         scheme: s3, gs or az.
-        retries: how often obstore repeats a request, for uploads and lists: `reading.Transfer` and `retry` repeat others.
+        retries: how often obstore repeats a request, to upload or list: `reading.Transfer` and `retry` repeat others.
         creates: all requests have the condition that there is no object of the name (RFC 9110 13.1.2).
     """
     refuse_copy("s3://, gs:// and az://")
