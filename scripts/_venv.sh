@@ -129,7 +129,9 @@ venv() {
                 requirements=()
                 while read -r line; do requirements+=("$line"); done < <(wanted "$group")
             fi
-            ${limit:+timeout "$limit"} "$VENV/bin/python" -m pip install -qq --disable-pip-version-check --no-input "${requirements[@]}" >&2 || return
+            # modules are compiled when they are imported first: most never are
+            ${limit:+timeout "$limit"} "$VENV/bin/python" -m pip install -qq --disable-pip-version-check --no-input \
+                --no-compile "${requirements[@]}" >&2 || return
             recipe "$group" >"$stamp"
         fi
     done
