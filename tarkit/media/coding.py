@@ -139,7 +139,8 @@ class Coded:
         self._raw = raw
         self.values = {field: coder.decode(field, data) for field, data in raw.items()}
         self._kept = list(self.values.values())  # kept alive, so that no other object gets the same id
-        self._origin = {id(value): field for field, value in self.values.items()}
+        # not of numbers: a small one that was computed is the same object as one that was decoded
+        self._origin = {id(value): field for field, value in self.values.items() if not isinstance(value, (int, float))}
 
     def encode(self, field: str, value: Any) -> bytes:
         """Return the bytes of a value of a field: the original ones if the value is equal. Raises TarkitError."""

@@ -338,6 +338,7 @@ def test_two_fields_that_decode_to_one_object() -> None:
         "index": b"003",
         "json": b"3",
     }
+    assert sample.encode("count.cls", 3) == sample.encode("n.index", 1 + 2) == b"3"  # no content of another field
 
 
 def test_surrogates_in_json() -> None:
