@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import groupby
 from operator import index as as_index
 from operator import itemgetter
 from typing import TYPE_CHECKING, NoReturn, overload
@@ -32,13 +33,11 @@ from tarkit.tar import block, pax
 from tarkit.tar.reader import Entry, TarReader
 
 if TYPE_CHECKING:
+    from tarkit.pipeline.view_index import ViewIndex
     from tarkit.streams.prefetch import Part
 
 LEAST = 4  # samples that are read together
 HEADER = 1 << 12  # bytes that are fetched of an entry before a sample, whose headers are compared
-if TYPE_CHECKING:
-    from tarkit.pipeline.view_index import ViewIndex
-
 END = block.RECORD + 2 * block.BLOCK  # bytes of the longest end of an archive, as most programs write it
 RENEW = "tarkit index makes a new index"
 
@@ -207,10 +206,12 @@ class IndexedDataset(Sequence[Sample]):
             return
         files: dict[WindowSource, FileSource] = {}
         for group in self._cold.ahead(Groups(TOGETHER, READ)(numbers, self._size), self._ask_for, 1):
-            batch = self._together(group, files)
-            if batch is not None:
-                yield batch
-            yield from map(self._sample, group if batch is None else group[batch.count :])
+            for large, alike in groupby(group, lambda number: self._size(number) > READ):
+                some = list(alike)
+                batch = None if large or len(some) < LEAST else self._together(some, files)
+                if batch is not None:
+                    yield batch
+                yield from map(self._sample, some if batch is None else some[batch.count :])
         for source in files:
             source.unchanged()  # since its last samples were read
 
@@ -226,13 +227,11 @@ class IndexedDataset(Sequence[Sample]):
         )
 
     def _together(self, numbers: Sequence[int], files: dict[WindowSource, FileSource]) -> SampleBatch | None:
-        """Return some samples, from the first on, that are plain; None if the first is not, or they are not read so.
+        """Return samples, from the first on, that are plain; None if the first is not, or one is not to be read so.
 
         `files` has the archives with windows of their own, since other threads may look samples up too.
         """
         sizes, keys = list(map(self._size, numbers)), self.keys_by_number
-        if len(numbers) < LEAST or sum(sizes) > READ:
-            return None
         places = [self._sources[self._shards[number]].place(self._starts[number], keys[number]) for number in numbers]
         if not all(map(itemgetter(0), places)):
             return None

@@ -262,7 +262,7 @@ class Pool:
             job = self._jobs.pop(key)
             self._held -= _weight(job)
             if self._queue and self._waiting:
-                self._work.notify_all()  # another of them may have the next result, and take what waits
+                self._work.notify_all()  # the next result may be that of another worker, which takes what waits
             return job, self._outcomes.pop(key)
 
     # ---- in the threads of workers
@@ -285,7 +285,7 @@ class Pool:
                     if batch is not None:
                         self._queue.remove(batch)
                         if self._closed and not self._queue:
-                            self._work.notify_all()  # those that were to take none of the last ones end
+                            self._work.notify_all()  # workers that waited for it end
                         self._owners.update((id(job), worker) for job in batch.jobs)
                         return batch
                     self._news.notify()

@@ -106,7 +106,10 @@ def test_many_are_as_one_by_one(seed: int, here: Path) -> None:
     """Samples that are read together are those that are looked up one by one: of odd archives, and views of them."""
     draw = Random(seed)
     for name in ("a.tar", "b.tar"):
-        plain = [(f"{name}/{number}.bin", draw.randbytes(draw.choice((0, 9, 4000, 300_000)))) for number in range(9)]
+        plain = [
+            (f"{name}/{number}.bin", draw.randbytes(draw.choice((0, 9, 9, 4000, 4000, 300_000, 1 << 20))))
+            for number in range(9)
+        ]
         Path(name).write_bytes(odd_archive(draw)[:-1024] + tar(plain) if draw.random() < 0.7 else tar(plain))
     data = tarkit.open(["a.tar", "b.tar"], allow="all")
     try:
