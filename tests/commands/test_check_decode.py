@@ -86,10 +86,7 @@ def test_bad_content(run: Run, archive: Archive, feed: Feed) -> None:
     assert found(ran) == [("bad-content", starts[each]) for each in bad]
     assert f"{name}: at {starts[bad[0]]}: '{bad[0]}' cannot be decoded: " in ran.stdout.decode()
     if feed.kind == "file":
-        assert run(
-            "check", name, name, "--decode", "all", "--allow", "repeated-key,joined-sample", "-p", "2", exit=1
-        ).stdout
-        ways = [run("check", name, "in.tar", "--decode", "all", "-v", "-p", n, exit=1).stdout for n in ("1", "2")]
+        ways = [run("check", name, name, "--decode", "all", "-v", "-p", n, exit=1).stdout for n in ("1", "2")]
         assert ways[0] == ways[1]
 
 
@@ -98,11 +95,7 @@ def test_rejects(run: Run, archive: Archive, feed: Feed) -> None:
     """--rejects takes the samples with bad content as they are; with --fix the copy has the others."""
     made, bad = members(30, seed=2)
     name = feed(archive([("README", b"x"), *made]))
-    wrong = [
-        each
-        for each in dict.fromkeys(name.split(".")[0] for name, _ in made)
-        if any(b.startswith(f"{each}.") for b in bad)
-    ]
+    wrong = [*dict.fromkeys(each.split(".")[0] for each in bad)]
     run("check", name, "--decode", "all", "--rejects", "bad.tar", exit=1)
     assert keys("bad.tar").split() == wrong
     content = {"README": b"x", **dict(made)}
@@ -136,9 +129,8 @@ def test_what_is_printed(run: Run, archive: Archive, here: Path) -> None:
     assert run("check", name, good, "--decode", "jpg", "--list-bad", exit=1).stdout == b"in.tar\n"
     run("check", name, "--decode", "jpg", "--allow", "bad-content")
     report = tarkit.check(name, decode=["jpg", "cls"])
-    assert [(each.name, each.key, each.offset) for each in report if each.level == "error"] == [
-        ("bad-content", b"a", 0)
-    ]
+    errors = [(each.name, each.key, each.offset) for each in report if each.level == "error"]
+    assert errors == [("bad-content", b"a", 0)]
     assert report.decoded == {"jpg": 2, "cls": 2}
     assert tarkit.check(name).decoded is None
 
@@ -152,7 +144,6 @@ def test_other_names(run: Run, archive: Archive) -> None:
     assert "--decode jpeg: no sample has this field, so nothing was decoded [missing-field]" in ran.stdout.decode()
     assert "'bin' of 1 sample has no decoder" in run("check", name, "--decode", "all", exit=1).stdout.decode()
     assert "tarkit does not decode 'mp4'" in run("check", name, "--decode", "jpg mp4", exit=2).stderr
-    assert "--rejects requires --fix or --decode" in run("check", name, "--rejects", "x.tar", exit=2).stderr
     words = ["--decode", "jpg", "--same-as", name]
     assert "cannot be used with --decode" in run("check", name, *words, exit=2).stderr
 
@@ -174,16 +165,11 @@ def test_links_and_large_content(run: Run, archive: Archive, monkeypatch: pytest
 
 def test_a_damaged_archive(run: Run, archive: Archive, here: Path) -> None:
     """Content is decoded before and after damage, but not that of an entry which is cut."""
-    made = [("a.json", b"{"), ("b.json", b"{}"), ("c.json", b"{"), ("d.json", b"{}" + b" " * 999)]
-    data = tar(made)
+    data = tar([("a.json", b"{"), ("b.json", b"{}"), ("c.json", b"{"), ("d.json", b"{}" + b" " * 999)])
     (here / "x.tar").write_bytes(data[:1024] + b"x" + data[1025 : 4 * 1024])
     ran = run("check", "x.tar", "--decode", "json", exit=1)
-    assert sorted(found(ran), key=lambda each: each[1] or 0) == [
-        ("bad-content", 0),
-        ("bad-header", 1024),
-        ("bad-content", 2048),
-        ("truncated", 4096),
-    ]
+    problems = [("bad-content", 0), ("bad-content", 2048), ("bad-header", 1024), ("truncated", 4096)]
+    assert sorted(found(ran)) == problems
 
 
 def test_a_library_that_is_not_there(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,15 +134,16 @@ def test_differences_are_exact(run: Run, archive: Archive, monkeypatch: pytest.M
             two[key] = b"changed"
     two |= {f"n{number}": b"" for number in range(20)}
     shuffled = sorted(two, key=lambda _: draw.random())
-    shards = [archive(tar([(f"{key}.x", data) for key, data in one.items()]), "1.tar")]
-    shards += [archive(tar([(f"{key}.x", two[key]) for key in shuffled[n::3]]), f"2-{n}.tar") for n in range(3)]
+    archive({f"{key}.x": data for key, data in one.items()}, "1.tar")
+    for n in range(3):
+        archive({f"{key}.x": two[key] for key in shuffled[n::3]}, f"2-{n}.tar")
     expected = {("extra-sample", key) for key in one.keys() - two.keys()}
     expected |= {("missing-sample", key) for key in two.keys() - one.keys()}
     expected |= {("changed-sample", key) for key in one.keys() & two.keys() if one[key] != two[key]}
     outputs = set()
     for held in (1 << 20, 3000, 200):
         monkeypatch.setattr(multimap, "HELD", held)
-        ran = run("check", shards[0], "--same-as", "2-{0..2}.tar", "--json", exit=1)
+        ran = run("check", "1.tar", "--same-as", "2-{0..2}.tar", "--json", exit=1)
         seen = [(each["problem"], each["key"]) for each in objects(ran, "problem")]
         assert len(seen) == len(expected)
         assert set(seen) == expected
@@ -226,7 +227,7 @@ def test_arguments(run: Run, archive: Archive, here: Path) -> None:
         run("check", *words)
     run("check", one, "--same-as", two, exit=1)
     run("check", "--same-as", two, three, stdin=here / one)
-    assert os.listdir(here) == ["in.tar", "2.tar", "3.tar"] or sorted(os.listdir(here)) == ["2.tar", "3.tar", "in.tar"]
+    assert sorted(os.listdir(here)) == ["2.tar", "3.tar", "in.tar"]
 
 
 @each_row("kind", ["sparse-0.0", "sparse-0.1", "sparse-1.0", "sparse-old"])
