@@ -6,8 +6,8 @@ import gzip
 import json
 import os
 import random
-import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,27 +84,10 @@ def test_shares(run: Run, archive: Archive) -> None:
     counts = [each["samples"] for each in report["sources"]]
     assert report["samples"] == sum(counts) == 1000
     assert (counts[0] - 750) ** 2 / 750 + (counts[1] - 250) ** 2 / 250 < 6.6  # 99 % of chi-square
+    names = ("source", "weight", "probability", "asked", "got", "samples", "passed_over", "laps")
     assert report["sources"] == [
-        {
-            "source": "a.tar",
-            "weight": 3,
-            "probability": 1,
-            "asked": 0.75,
-            "got": counts[0] / 1000,
-            "samples": counts[0],
-            "passed_over": 0,
-            "laps": counts[0] // 40,
-        },
-        {
-            "source": "b-*.tar",
-            "weight": 1,
-            "probability": 1,
-            "asked": 0.25,
-            "got": counts[1] / 1000,
-            "samples": counts[1],
-            "passed_over": 0,
-            "laps": 0,
-        },
+        dict(zip(names, ("a.tar", 3, 1, 0.75, counts[0] / 1000, counts[0], 0, counts[0] // 40), strict=True)),
+        dict(zip(names, ("b-*.tar", 1, 1, 0.25, counts[1] / 1000, counts[1], 0, 0), strict=True)),
     ]
     assert ran.lines[-5:-1] == [
         "tarkit: samples that were drawn again have ~2, ~3, ... after their keys",
@@ -139,12 +122,14 @@ def test_what_is_left_is_said(run: Run, archive: Archive, feed: Feed) -> None:
 
 @each_feed
 def test_what_is_left_may_be_damaged(run: Run, archive: Archive, feed: Feed) -> None:
-    """Damage in samples that are not drawn is ignored."""
+    """Damage in samples that are not drawn is ignored; else there is no output."""
     words = feed(archive({"a.x": b""}, "a.tar")), feed(archive(body(tar(B))[:3500], "cut.tar"))
     ran = run("mix", weighed(words[0], "@4"), words[1], "--seed", "1", "--report", "r.json")
     assert keys(ran.stdout) == "a b0"
     assert json.loads(Path("r.json").read_text())["input_left"] == [words[1]]
-    run("mix", *words, "--seed", "1", "--until", "all", "-o", "out.tar", exit=1)
+    ran = run("mix", *words, "--seed", "1", "--until", "all", "-o", "out.tar", exit=1)
+    assert ran.lines[0].startswith(f"tarkit: {words[1]}: at 3500: the input ends inside a header after 'b1.cls'")
+    assert not Path("out.tar").exists()
 
 
 EMPTY = [
@@ -346,6 +331,43 @@ def test_datasets(run: Run, archive: Archive) -> None:
     ]
 
 
+def passes(run: Run, archive: Archive, count: int, form: str = "sources", **source: Any) -> str:
+    """Return COUNT keys of one source, by default of four shards of two samples, a0 a1 to d0 d1, again and again."""
+    for name in "abcd":
+        archive({f"{name}{n}.x": b"" for n in range(2)}, f"{name}.tar")
+    Path("m.json").write_text(json.dumps({form: [{"shards": "{a,b,c,d}.tar", **source}]}))
+    return keys(run("mix", "m.json", "--repeat", "--total", str(count), "--seed", "1").stdout)
+
+
+def test_shards_in_turn(run: Run, archive: Archive) -> None:
+    """nstreams shards are read in turn; nrepeats repeats within a pass."""
+    assert passes(run, archive, 8, nstreams=3) == "a0 b0 c0 a1 b1 c1 d0 d1"
+    assert passes(run, archive, 4, shards="a.tar", nrepeats=2) == "a0 a1 a0~2 a1~2"
+
+
+def test_shuffle(run: Run, archive: Archive) -> None:
+    """Shards in random order, samples through a buffer: all are there, in another order in each pass."""
+    first = passes(run, archive, 8, shuffle=4)
+    both = passes(run, archive, 16, shuffle=4)
+    assert both.startswith(f"{first} ")
+    second = both.removeprefix(f"{first} ").replace("~2", "")
+    every = "a0 a1 b0 b1 c0 c1 d0 d1"
+    assert " ".join(sorted(first.split())) == " ".join(sorted(second.split())) == every
+    assert len({first, second, every}) == 3
+
+
+def test_choose_and_resample(run: Run, archive: Archive) -> None:
+    """choose draws N shards without replacement, anew in each pass; resample draws N with replacement."""
+    everything = passes(run, archive, 24, "datasets", choose=2).split()
+    shards = [{key[0] for key in everything[at : at + 4]} for at in range(0, 24, 4)]
+    assert {len(each) for each in shards} == {2}
+    assert len(set(map(frozenset, shards))) > 2
+    assert len(set(everything)) == 24
+    assert len(set(passes(run, archive, 18, "datasets", resample=9).split())) == 18
+    Path("m.json").write_text('{"datasets": [{"shards": "{a,b,c,d}.tar", "choose": 5}]}')
+    assert run("mix", "m.json", exit=2).lines == ["tarkit: {a,b,c,d}.tar: choose 5 of 4 shards"]
+
+
 def test_probability(run: Run, archive: Archive) -> None:
     """A sample that is drawn is kept with the given probability."""
     for letter in "ab":
@@ -400,45 +422,6 @@ def test_large_samples_of_streams(run: Run, archive: Archive, feed: Feed, monkey
             assert ran.stdout == tar(pick(everything, order))
         else:
             assert {name: content for name, content in entries(ran.stdout) if "~" not in name} == everything
-
-
-# ---- errors
-
-WRONG = [
-    ("", 2, "tarkit: nothing to mix"),
-    ("a.tar@0", 2, "tarkit: 'a.tar@0': a weight is more than 0"),
-    ("a.tar none.tar@2", 1, "tarkit: none.tar: No such file or directory"),
-    ("a.tar none.yaml", 2, "tarkit: 'none.yaml' describes a whole mix: it has no weight"),
-    ("m.YML@2", 2, "tarkit: 'm.YML' describes a whole mix: it has no weight"),
-    ("m.yaml m.json", 2, "tarkit: 'm.yaml' describes a whole mix: only one can be given"),
-    ("none.yaml", 1, "tarkit: none.yaml: No such file or directory"),
-    ("- -", 2, "tarkit: stdin is named more than once"),
-    ("a.tar --repeat", 2, "tarkit: --repeat has no end"),
-    ("a.tar --repeat --until first", 2, "tarkit: --repeat cannot be used with --until first: it reads a source again"),
-    ("a.tar --total x", 2, "tarkit: invalid --total 'x'"),
-    ("a.tar --total -1", 2, "tarkit: invalid --total '-1'"),
-    ("a.tar --total 1.5", 2, "tarkit: invalid --total '1.5'"),
-    ("a.tar --total 1.2345e3", 2, "tarkit: invalid --total '1.2345e3'"),
-    ("a.tar --total 1KiB", 2, "tarkit: invalid --total '1KiB'"),
-    ("a.tar --until last", 2, "tarkit: mix: --until last: it is one of first, all"),
-    ("m.json -o m.json", 2, "tarkit: m.json is the output, and the description of the mix too"),
-    ("m.json --report m.json", 2, "tarkit: m.json is the report, and the description of the mix too"),
-    ("a.tar --seed 1 -o a.tar", 2, "tarkit: a.tar is both input and output"),
-    ("a.tar cut.tar --until all --seed 1", 1, "tarkit: cut.tar: at 2748: the input ends inside 'b1.cls'"),
-]
-
-
-@each_row(("words", "status", "message"), WRONG)
-def test_errors(words: str, status: int, message: str, run: Run, archive: Archive) -> None:
-    """An error is one line without an output; an existing file is unchanged."""
-    archive(A, "a.tar")
-    archive(body(tar(B))[:2748], "cut.tar")
-    Path("m.json").write_text('{"sources": [{"shards": "a.tar"}]}')
-    before = {name: Path(name).read_bytes() for name in os.listdir()}
-    output = [] if "-o" in words else ["-o", "out.tar"]
-    ran = run("mix", *shlex.split(words), *output, exit=status)
-    assert ran.lines[0].startswith(message)
-    assert {name: Path(name).read_bytes() for name in os.listdir()} == before
 
 
 def test_a_file_with_an_at_in_its_name(run: Run, archive: Archive) -> None:

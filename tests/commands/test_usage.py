@@ -122,6 +122,25 @@ shuffle in.tar --seed 1 --epochs 2 -o {epoch}%d.tar -c 1 -> '{epoch}%d.tar': a n
 shuffle in.tar --seed 1 --epochs 2 -o {epoch:x}.tar ->
     '{epoch:x}.tar': the placeholder of an epoch is {epoch} or {epoch:03d}
 
+mix -> nothing to mix
+mix in.tar@0 -> 'in.tar@0': a weight is more than 0 | leave the source out to draw nothing from it
+mix in.tar none.tar@2 => none.tar: No such file or directory
+mix in.tar none.yaml -> 'none.yaml' describes a whole mix: it has no weight, and no other sources beside it
+mix m.YML@2 -> 'm.YML' describes a whole mix: it has no weight, and no other sources beside it
+mix m.yaml m.json -> 'm.yaml' describes a whole mix: only one can be given
+mix none.yaml => none.yaml: No such file or directory
+mix - - -> stdin is named more than once
+mix in.tar --repeat -> --repeat has no end | use --total N, or --until all to end when each source was read once
+mix in.tar --repeat --until first -> --repeat cannot be used with --until first: it reads a source again after its end
+mix in.tar --total x -> invalid --total 'x' | a number of samples, such as 5000, 1e6 or 1M
+mix in.tar --total -1 -> invalid --total '-1'
+mix in.tar --total 1.2345e3 -> invalid --total '1.2345e3'
+mix in.tar --total 1KiB -> invalid --total '1KiB'
+mix in.tar --until last -> mix: --until last: it is one of first, all
+mix m.json -o m.json -> m.json is the output, and the description of the mix too
+mix m.json --report m.json -> m.json is the report, and the description of the mix too
+mix in.tar --seed 1 -o in.tar -> in.tar is both input and output
+
 show in.tar --json --names -> --names and --json exclude each other
 show in.tar --images --html x -> --images and --html exclude each other
 show in.tar --by cls -> --by and --classes require --html or --images
@@ -594,8 +613,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "recipe": "a.x text:1\n",
             "bad.jsonl": '{"id": "x"}\n{"id"\n',
             "t.csv": "__key__,a\n",
+            "m.json": '{"sources": [{"shards": "in.tar"}]}',
         }
-        texts |= {"t.csv": "__key__,a\n"}
         for name, text in texts.items():
             Path(name).write_text(text)
         Path("tree").mkdir()
