@@ -25,7 +25,6 @@ from tarkit.tables.recipe import without_bom, without_end
 from tarkit.tables.vectors import EXACT, FAILURES
 
 SortType = Literal["auto", "str", "int", "float", "natural"]
-OnUnlisted = Literal["error", "skip", "last"]
 
 CONTENT_LIMIT = 1 << 20  # maximum of bytes of a field to sort by
 _SHOWN = 60  # bytes of a value in a message
@@ -222,12 +221,10 @@ def _as_text(value: Any) -> bytes:
 class OrderFile:
     """The rank of a sample is the position of its key in the file `name`, one key per line.
 
-    A key that is not listed is an error, as in dSort. With `unlisted` `skip` its sample is left out, with `last` it
-    comes after all others, in input order. The list is held in memory, about 150 bytes per key.
+    A key that is not listed is an error, as in dSort. The list is held in memory, about 150 bytes per key.
     """
 
     name: str
-    unlisted: OnUnlisted = "error"
     places: dict[bytes, int] = field(default_factory=dict)
     present: set[int] = field(default_factory=set)
     options: StoreOptions | None = None  # of a URL
@@ -257,13 +254,11 @@ class OrderFile:
         return place.to_bytes(8, "big")
 
     def absent(self, sample: TarSample, policy: Policy) -> bytes | None:
-        """Return the rank of a sample whose key is not in the list, None to leave it out; or raise TarkitError."""
-        if self.unlisted == "error":
-            raise TarkitError(
-                f"{sample.source.name}: at {sample.start}: {show(sample.key or b'')} is not in {self.name}",
-                f"add it there, or choose those that are: {spell('keys')} {self.name}",
-            )
-        return b"\xff" * 8 if self.unlisted == "last" else None
+        """Raise TarkitError: the key of the sample is not in the list."""
+        raise TarkitError(
+            f"{sample.source.name}: at {sample.start}: {show(sample.key or b'')} is not in {self.name}",
+            f"add it there, or choose those that are: {spell('keys')} {self.name}",
+        )
 
     @property
     def missing(self) -> int:

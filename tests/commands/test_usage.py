@@ -98,6 +98,9 @@ sort in.tar -s , -> -s names no field
 sort in.tar --memory 10K -> --memory 10000: it is at least 1000000
 sort in.tar --memory x -> invalid size 'x'
 sort in.tar --force -o x.tar -> --force and --size-rule require -c or --size
+sort in.tar --order-file twice => twice:3: the key 'a' is in line 1 too
+sort in.tar --order-file empty => empty: no key found
+sort in.tar --order-file none => none: No such file or directory
 sort in.tar -s __random__ -o x-%d.tar -> 'x-%d.tar': %d numbers a series of files, but only one is written
 
 shuffle in.tar -c 2 -> -c and --size cut shards, which are files | name them with -o 'out-%06d.tar'
@@ -607,7 +610,13 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with chdir(folder := tmp_path_factory.mktemp("usage")):
         Path("in.tar").write_bytes(tar({f"{key}.{field}": b"1" for key in "abc" for field in ("cls", "jpg", "json")}))
         Path("num.tar").write_bytes(tar({f"n/{key}.txt": b"1" for key in ("0003", "0005", "picture")}))
-        texts = {"list": "a\n", "empty": "\n", "table.tsv": "n\tid\n1\te/b\n", "table.parquet": "PAR1"}
+        texts = {
+            "list": "a\n",
+            "twice": "a\nb\na\n",
+            "empty": "\n",
+            "table.tsv": "n\tid\n1\te/b\n",
+            "table.parquet": "PAR1",
+        }
         texts |= {
             "out-0.tar": "in.tar\n",
             "recipe": "a.x text:1\n",

@@ -22,7 +22,7 @@ from tarkit.sorting.keys import OrderFile, SortKey
 from tarkit.streams.ranges import HeldRange
 from tests._tools import archive as packed
 from tests._tools import each_row
-from tests.conftest import Archive, Content, Link, Members, Run, tar
+from tests.conftest import Content, Link, Members, tar
 
 
 def samples(members: Members | bytes, name: str = "in.tar") -> Iterator[TarSample]:
@@ -276,23 +276,6 @@ def test_the_longest_content() -> None:
     assert order(contents(bytes(1 << 20), b"1"), SortKey(["x"])) == "b a"
 
 
-LACKING: Members = {"a.x": b"2", "b.y": b"1", "c.x": b"1"}
-
-
-def test_missing_fields() -> None:
-    """A missing field is an error; --skip drops the sample, --allow puts it first, or last when reversed."""
-    message = r"in\.tar: at 1024: 'b' has no field 'x', it has 'y' \[missing-field\]"
-    with pytest.raises(Problem, match=message):
-        order(LACKING, SortKey(["x"]))
-    with pytest.raises(Problem, match=r"'a' has no 'y' in its field 'x'"):
-        order(LACKING, SortKey(["x.y"]))
-    assert order(LACKING, SortKey(["x"]), Policy(skip=["missing-field"])) == "c a"
-    assert order(LACKING, SortKey(["x"]), Policy(allow=["missing-field"])) == "b c a"
-    assert order(LACKING, SortKey(["x"], reverse=True), Policy(allow=["missing-field"])) == "a c b"
-    both = {"a.x": b"2", "a.y": b"5", "b.y": b"1", "c.x": b"1", "c.y": b"1", "d.y": b"0"}
-    assert order(both, SortKey(["x", "y"]), Policy(allow=["missing-field"])) == "d b c a"
-
-
 @each_row("name", ["gnu-sparse-old", "gnu-sparse-1.0", "bsdtar-pax-sparse"])
 def test_sparse_files(name: str) -> None:
     """Sorting by the content of a sparse file is an error, or skips it; sorting by its key or size is not."""
@@ -307,39 +290,3 @@ def test_sparse_files(name: str) -> None:
     assert order(data, SortKey([f"size.{field}"]), Policy(skip=["missing-field"])) == key.decode()
     left = Policy(skip=["sparse-entry"], allow=["missing-field"])
     assert order(data, SortKey([field]), left).split() == [each for each in everything.split() if each != key.decode()]
-
-
-# ---- lists of keys
-
-
-def test_order_file(tmp_path: Path) -> None:
-    """The rank of a key is its line; a key that is not listed is an error, comes last, or is dropped."""
-    (tmp_path / "list").write_bytes(b"\xef\xbb\xbfc\r\nz\n\na")
-    members = {f"{key}.x": b"" for key in "abcd"}
-    key = OrderFile(str(tmp_path / "list"))
-    with pytest.raises(TarkitError, match=r"in\.tar: at 512: 'b' is not in .*list"):
-        order(members, key)
-    last = OrderFile(str(tmp_path / "list"), "last")
-    assert order(members, last) == "c a b d"
-    assert (len(last.places), len(last.present), last.missing) == (3, 2, 1)
-    assert order(members, OrderFile(str(tmp_path / "list"), "skip")) == "c a"
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(b"a\nb\na\n", "list:3: the key 'a' is in line 1 too"), (b"\n", "list: no key found"), (None, "No such file")],
-)
-def test_bad_order_files(content: bytes | None, message: str, tmp_path: Path) -> None:
-    """An invalid list is refused."""
-    if content is not None:
-        (tmp_path / "list").write_bytes(content)
-    with pytest.raises(TarkitError, match=message):
-        OrderFile(str(tmp_path / "list"))
-
-
-def test_entries_without_a_key_have_no_order(run: Run, archive: Archive) -> None:
-    """They are the first, in either direction, and no sample that could be out of order."""
-    run("sort", archive([("d", None), ("README", b"")]), "--check-only")
-    [alone], [sample] = samples([("d", None), ("README", b"")]), samples({"a.x": b""})
-    for key in (SortKey(), SortKey(reverse=True), SortKey(["x"])):
-        assert (key(alone) or b"") < (key(sample) or b"")
