@@ -184,6 +184,7 @@ EXAMPLES: list[Any] = [
     ("PACK-5", FIVE, [*FULL, "-s", "100KiB", *COLLAPSE], "keys", ["b/1 b/2 b/3", "a/1 c/1"]),
     ("PACK-6", NESTED, [*FULL, "-s", "100KiB", *COLLAPSE], "keys", ["p/q/1 p/q/2 p/r/1 p/3", "s/1"]),
     ("PACK-6", NESTED, [*FULL, "-s", "100KiB", *ISHARD], "keys", ["p/q/1 p/q/2", "p/r/1", "p/3", "s/1"]),
+    ("a full rest", ["a/1.x", "b/1.x", "c/1.x"], ["--dirs", "collapse", "-c", "2"], "keys", ["a/1 b/1", "c/1"]),
     ("PACK-7", F1, ["--key", DIRECTORY, "-s", "1MiB", *ISHARD], "keys", ["n00000333 n00000369"]),
     ("PACK-7", F1, ["--key", DIRECTORY, "-s", "200KiB", *ISHARD], "sizes", [246_160, 184_920]),
     # sizes in all spellings
@@ -266,35 +267,6 @@ def test_layout(
 def test_key_of_no_sample(rule: str, name: bytes, expected: bytes) -> None:
     """Ex-KEY-3, 14, IS-KEY-6: a name that has no key for readers of shards has one for ishard."""
     assert parse_key(rule, last_dot=True).key(name) == expected
-
-
-# ---- Errors before the listing
-
-
-def test_an_empty_source(run: Run) -> None:
-    """2.14: an empty source is no error, but a message; tests/commands/test_usage.py has sources that are errors."""
-    Path("tree").mkdir()
-    ran = run("shard", "tree", "-c", "1", "--dry-run")
-    assert (ran.stdout, ran.lines) == (b"", ["tarkit: no sample, so no shard"])
-
-
-# ---- 2.7 templates; tests/shards/test_template.py has others
-
-
-@each_row(
-    ("files", "words", "text"),
-    [
-        (F1, "--key base -c 1 -o pre-{0000..50..8}-suf", "the template has 7 names"),  # TPL-7, TPL-d
-        ({"a1.x": KIB, "a2.x": KIB}, '-s 1KiB --size-rule content --map {"a-{0..0}.tar":["a"]}', "has 1 name"),  # EKM-5
-    ],
-)
-def test_too_few_names(files: Mapping[str, int], words: str, text: str, run: Run, here: Path, f1: Path) -> None:
-    """Ex-TPL-7, d, EKM-5: a template with too few names fails before anything is written."""
-    root = f1 if files is F1 else grow(here / "tree", files)
-    [line, *_] = run("shard", root, *words.split(), exit=1).lines
-    assert "too few names: " in line
-    assert text in line
-    assert [path.name for path in here.iterdir() if path != root] == []
 
 
 # ---- 2.9 required fields

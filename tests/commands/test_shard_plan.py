@@ -115,13 +115,6 @@ def test_against_the_words(seed: int, run: Run, here: Path) -> None:
             assert [shard.keys for shard in shards] == packed(samples, files, 900, dirs == "collapse")
 
 
-def test_rests_that_fill_a_shard(run: Run, here: Path) -> None:
-    """Samples of directories, too few for a shard each, fill one of the parent exactly."""
-    root = grow(here / "tree", {f"{folder}/1.x": 1 for folder in "abc"})
-    shards = layout(run, root, "--dirs", "collapse", "-c", "2")
-    assert [shard.keys for shard in shards] == [["a/1", "b/1"], ["c/1"]]
-
-
 @each_row(
     ("mode", "expected"),
     [
@@ -318,15 +311,24 @@ def test_rename(words: str, files: str, expected: str, run: Run, here: Path) -> 
 @each_row(
     ("words", "files", "text"),
     [
-        ("--key base --rename key", "t/1.jpg v/1.jpg", "'t/1.jpg' and 'v/1.jpg' would both be named '1.jpg'"),
-        ("--rename flat", "a/b.x a_b.x", "'a/b.x' and 'a_b.x' would both be named 'a_b.x'"),
-        ("--rename key --last-dot", "a.b.png a_b.png", "'a.b.png' and 'a_b.png' would both be named 'a_b.png'"),
-        ("--label-from-dir x", "c/1.x", "'c/1.x' and a field that is added would both be named 'c/1.x'"),
+        # two entries of one name
+        ("--key base --rename key", ["t/1.jpg", "v/1.jpg"], "'t/1.jpg' and 'v/1.jpg' would both be named '1.jpg'"),
+        ("--rename flat", ["a/b.x", "a_b.x"], "'a/b.x' and 'a_b.x' would both be named 'a_b.x'"),
+        ("--rename key --last-dot", ["a.b.png", "a_b.png"], "'a.b.png' and 'a_b.png' would both be named 'a_b.png'"),
+        ("--label-from-dir x", ["c/1.x"], "'c/1.x' and a field that is added would both be named 'c/1.x'"),
+        # a sample has exactly one class
+        ("--label-from-dir cls", ["1.jpg"], "'1.jpg' is in no directory that could be its class"),
+        (
+            "--label-from-dir cls --key base",
+            ["images/1.jpg", "labels/1.json"],
+            "are of one sample, but in directories 'images' and 'labels'",
+        ),
+        ("--recipe r", ["a\n.x"], "cannot be a line of a recipe"),  # which has no escapes
     ],
 )
-def test_collisions(words: str, files: str, text: str, run: Run, here: Path) -> None:
-    """Two entries of one name are an error before anything is written."""
-    root = grow(here / "tree", files.split())
+def test_refused(words: str, files: list[str], text: str, run: Run, here: Path) -> None:
+    """It is an error before anything is written."""
+    root = grow(here / "tree", files)
     assert text in run("shard", root, *words.split(), exit=1).lines[-2]
     assert [path.name for path in Path.cwd().iterdir()] == ["tree"]
 
@@ -481,19 +483,6 @@ def test_a_list_of_classes(run: Run, here: Path) -> None:
     assert texts(run, part, *words) == {"dog/1.cls": "text:2"}
     Path("classes.txt").write_text("cat\n")
     assert "the class 'dog' is not in classes.txt" in run("shard", part, *words, exit=1).lines[-1]
-
-
-@each_row(
-    ("files", "words", "text"),
-    [
-        ("1.jpg", "", "'1.jpg' is in no directory that could be its class"),
-        ("images/1.jpg labels/1.json", "--key base", "are of one sample, but in directories 'images' and 'labels'"),
-    ],
-)
-def test_no_label(files: str, words: str, text: str, run: Run, here: Path) -> None:
-    """A sample must have exactly one class."""
-    root = grow(here / "tree", files.split())
-    assert text in run("shard", root, "--label-from-dir", "cls", *words.split(), exit=1).lines[-2]
 
 
 def label_of(path: str, level: int) -> str | None:
@@ -785,13 +774,6 @@ def test_recipe(run: Run, f1: Path) -> None:
     assert "no limit is given" not in run("shard", f1, *words, "-o", "c-%d.tar", exit=1).stderr
 
 
-def test_recipe_of_odd_names(run: Run, here: Path) -> None:
-    """A recipe has no escapes."""
-    root = grow(here / "tree", ["a\n.x"])
-    assert "cannot be a line of a recipe" in run("shard", root, "--recipe", "r", exit=1).stderr
-    assert not Path("r").exists()
-
-
 def test_map_with_order(run: Run, here: Path) -> None:
     """Categories are in the order of the map, each with its own order and directories."""
     root = grow(here / "tree", ["a/1.x", "b/2.x", "a/3.x", "c/4.x", "c/5.x"])
@@ -810,9 +792,6 @@ def test_drawn_seed(run: Run, f1: Path) -> None:
     [line] = [line for line in ran.lines if line.startswith("tarkit: seed: ")]
     seed = line.rpartition(" ")[2]
     assert run("shard", f1, "--sort", f"shuffle:{seed}", "--show-keys").stdout == ran.stdout
-
-
-# ---- ishard's README, command by command
 
 
 def test_read_by_webdataset(run: Run, here: Path) -> None:

@@ -450,6 +450,10 @@ shard tree -n 3 -c 1 -> -n and --even cannot be used with -c or -s
 shard tree --even -> --even requires a number of shards | -n 64, or a limited number of names: -o 'x-{00..63}.tar'
 shard tree --even -n 2 --dirs separate -> -n and --even cannot be used with --dirs separate
 shard tree -n 99 => 2 samples cannot fill 99 shards | choose fewer shards
+shard tree -c 1 -o x-{0..0}.tar => 'x-{0..0}.tar': too few names: the template has 1 name, shard 2 has none
+    | widen the range, or use %06d, which has no end
+shard tree -c 1 --map '{"a-{0..0}.tar":["x"]}' =>
+    'a-{0..0}.tar': too few names: the template has 1 name, shard 2 has none | widen the range, ...
 shard tree --unmatched x -> --map-sep and --unmatched require --map
 shard tree --classes x -> --classes and --classes-out require --label-from-dir
 shard tree --update --force -> --update adds to existing shards: it cannot be used with --force or --resume
