@@ -15,7 +15,7 @@ import tarkit
 from tarkit.errors import TarkitError
 from tests._copies import Copied
 from tests._tools import PATIENT, each_row, gone, member, pid_in, process
-from tests.conftest import Archive, Content, Run, entries, keys, tar
+from tests.conftest import Archive, Content, Run, body, entries, keys, tar
 
 TEN: dict[str, Content] = {
     f"{index}.{field}": f"{index} {field}".encode() for index in range(10) for field in ("x", "y")
@@ -206,43 +206,28 @@ def all(sample):
 MANY = 300
 
 
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return three hundred samples, of which one in a hundred fails."""
-    folder = tmp_path_factory.mktemp("many")
-    (folder / "in.tar").write_bytes(b"".join(member(f"{index:05d}.x", b"") for index in range(MANY)) + bytes(1024))
-    (folder / "f.py").write_text(FUNCTION)
-    return folder
-
-
-def test_hundreds(run: Run, many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hundreds(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each policy is exact for any -p; the repaired output is complete."""
     monkeypatch.setattr("tarkit.proc.function.TOGETHER", 20)
-    function, word = ("--map", f"{many}/f.py:some"), many / "in.tar"
     bad = set(range(7, MANY, 100))
     old = [member(f"{index:05d}.x", b"") for index in range(MANY)]
     new = [each + member(f"{index:05d}.y", b"%d" % index**2) for index, each in enumerate(old)]
-    lines = run("proc", *function, word, "-p", "2", "-o", "out.tar", exit=1).lines
-    assert lines[0].startswith(f"tarkit: {word}: '00007' raised ValueError in f.py, line 5: ")
+    Path("in.tar").write_bytes(b"".join(old) + bytes(1024))
+    Path("f.py").write_text(FUNCTION)
+    words = ("proc", "--map", "f.py:some", "in.tar")
+    lines = run(*words, "-p", "2", "-o", "out.tar", exit=1).lines
+    assert lines[0].startswith("tarkit: in.tar: '00007' raised ValueError in f.py, line 5: ")
     assert lines[0].endswith("| ValueError: no 7")
-    assert os.listdir() == []
-    ran = run("proc", *function, word, "-p", "2", "-o", "out.tar", "--rejects", "bad.tar", "--max-errors", "1%")
+    assert left() == ["f.py"]
+    ran = run(*words, "-p", "2", "-o", "out.tar", "--rejects", "bad.tar", "--max-errors", "1%")
     assert ran.lines[-1] == "tarkit: 3 samples failed and were left out"
-    assert body(Path("out.tar")) == b"".join(each for index, each in enumerate(new) if index not in bad)
+    assert body(Path("out.tar").read_bytes()) == b"".join(each for index, each in enumerate(new) if index not in bad)
     assert keys("bad.tar").split() == [f"{index:05d}" for index in sorted(bad)]
-    kept = run("proc", *function, word, "-p", "3", "--on-error", "keep", "-q", "-o", "kept.tar")
+    kept = run(*words, "-p", "3", "--on-error", "keep", "-q")
     assert kept.stderr == ""
-    assert body(Path("kept.tar")) == b"".join((old if index in bad else new)[index] for index in range(MANY))
-    repaired = ("--map", f"{many}/f.py:all", "--drop", "__error__.json", "bad.tar")
-    run("proc", *repaired, "-o", "good.tar")
-    run("sort", "out.tar", "good.tar", "-o", "whole.tar")
-    assert body(Path("whole.tar")) == b"".join(new)
-
-
-def body(path: Path) -> bytes:
-    """Return an archive without its end, none of whose last blocks is empty."""
-    data = path.read_bytes()
-    return data[: len(data.rstrip(b"\0")) + 511 & ~511]
+    assert body(kept.stdout) == b"".join((old if index in bad else new)[index] for index in range(MANY))
+    run("proc", "--map", "f.py:all", "--drop", "__error__.json", "bad.tar", "-o", "good.tar")
+    assert body(run("sort", "out.tar", "good.tar").stdout) == b"".join(new)
 
 
 # ---- commands that fail

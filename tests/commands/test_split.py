@@ -230,9 +230,6 @@ def test_equal_shards_of_a_damaged_archive(options: str, run: Run, archive: Arch
 @each_row(
     ("template", "names"),
     [
-        ("-o %d-100%%.tar", "0-100%.tar 1-100%.tar 2-100%.tar"),
-        ("-o x-{0..1}-{0..1}.tar", "x-0-0.tar x-0-1.tar x-1-0.tar"),
-        ("-o x", "x-000000.tar x-000001.tar x-000002.tar"),
         ("-o x.tar --start 9", "x-000009.tar x-000010.tar x-000011.tar"),
         ("-o x-{5..9}.tar --start 1", "x-6.tar x-7.tar x-8.tar"),
         ("-o sub/", "sub/split-000000.tar sub/split-000001.tar sub/split-000002.tar"),
