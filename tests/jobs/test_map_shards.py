@@ -25,13 +25,18 @@ from tests._tools import each_row, gone, pid_in
 from tests.conftest import keys, tar
 
 
-@pytest.fixture
-def shards(here: Path) -> list[str]:
-    """Make four shards."""
-    names = [f"in-{at}.tar" for at in range(4)]
+def make_shards(count: int = 4) -> list[str]:
+    """Make shards of three samples, which are not in order."""
+    names = [f"in-{at}.tar" for at in range(count)]
     for at, name in enumerate(names):
         Path(name).write_bytes(tar({f"{at}/{key}.cls": b"%d" % key for key in (3, 1, 2)}))
     return names
+
+
+@pytest.fixture
+def shards(here: Path) -> list[str]:
+    """Make four shards."""
+    return make_shards()
 
 
 def in_order(data: Dataset) -> Dataset:
@@ -42,8 +47,7 @@ def in_order(data: Dataset) -> Dataset:
 @each_row("jobs", [1, 3])
 def test_map(jobs: int, here: Path) -> None:
     """Each input has an output; lambdas are functions too; the summary counts."""
-    for at in range(4):
-        Path(f"in-{at}.tar").write_bytes(tar({f"{at}/{key}.cls": b"%d" % key for key in (3, 1, 2)}))
+    make_shards()
     (here / "out").mkdir()
     summary = tarkit.map_shards("in-{0..3}.tar", "out/{stem}.tar", lambda data: data.where("cls > 1").sort(), jobs=jobs)
     assert (summary.done, summary.failed, summary.samples, summary.bytes) == (4, 0, 8, 4 * 10240)
@@ -54,17 +58,16 @@ def test_map(jobs: int, here: Path) -> None:
 @each_row("jobs", [1, 2])
 def test_joins(jobs: int, here: Path) -> None:
     """A shard may have no row of a joined table, but not all of them."""
-    for at in range(3):
-        Path(f"in-{at}.tar").write_bytes(tar({f"{at}/a.cls": b"1"}))
-    for rows, expected in (("1/a,7", ["1", "7", "1"]), ("x,7", [])):
-        Path("t.csv").write_text(f"__key__,cls\n{rows}\n")
-        how: dict[str, Any] = {"jobs": jobs}
-        if expected:
-            tarkit.map_shards("in-{0..2}.tar", "out-{index}.tar", lambda data: data.join("t.csv").set("cls"), **how)
-            assert [next(iter(tarkit.open(f"out-{at}.tar")))["cls"] for at in range(3)] == [b"1", b"7", b"1"]
-            continue
-        with pytest.raises(tarkit.TarkitError, match="no sample of 3 archives has a row of the table"):
-            tarkit.map_shards("in-{0..2}.tar", "out-{index}.tar", lambda data: data.join("t.csv").set("cls"), **how)
+    shards = make_shards(3)
+
+    def run(row: str) -> None:
+        Path("t.csv").write_text(f"__key__,cls\n{row}\n")
+        tarkit.map_shards(shards, "out-{index}.tar", lambda data: data.join("t.csv").set("cls"), jobs=jobs)
+
+    run("1/3,7")
+    assert [next(iter(tarkit.open(f"out-{at}.tar")))["cls"] for at in range(3)] == [b"3", b"7", b"3"]
+    with pytest.raises(tarkit.TarkitError, match="no sample of 3 archives has a row of the table"):
+        run("x,7")
 
 
 @pytest.mark.forks
@@ -145,8 +148,7 @@ def test_errors_with_threads(shards: list[str], with_thread: None, capfd: pytest
 )
 def test_usage(output: str, expected: str, here: Path) -> None:
     """Outputs that cannot be are errors before a job begins."""
-    for at in range(2):
-        Path(f"in-{at}.tar").write_bytes(tar({}))
+    make_shards(2)
     with pytest.raises(tarkit.Usage, match=expected):
         tarkit.map_shards("in-*.tar", output, in_order)
 
