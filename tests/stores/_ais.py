@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import md5
 from threading import Lock
@@ -26,7 +26,6 @@ class AisCluster:
         page: entries of a page of a list.
         statuses: statuses of the next replies of the target, in place of the right ones.
         short: drop the last byte of what is written.
-        drop: bytes of a reply after which the target closes the connection.
         read_range: whether the buckets have the setting that replies with a range have its checksum; None for a server
             that does not show it.
         change: called before each reply of the target.
@@ -41,7 +40,6 @@ class AisCluster:
         self.page = 3
         self.statuses: list[int] = []
         self.short = False
-        self.drop: int | None = None
         self.read_range: bool | None = False
         self.change: Callable[[], None] = lambda: None
         self.number = 0
@@ -172,16 +170,7 @@ class _Handler(Handler):
         answer = {"uuid": "l1st", "continuation_token": token, "entries": entries or None, "flags": 0}
         self.answer(200, {"Content-Type": "application/json"}, json.dumps(answer).encode())
 
-    def _refuse(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+    def _refuse(self, status: int, message: str) -> None:
         body = json.dumps({"status": status, "message": message, "method": self.command}).encode()
         said = {"Hdr-Error": body.decode()} if self.command == "HEAD" else {}
-        self.answer(status, {"Content-Type": "application/json", **said, **(headers or {})}, body)
-
-    def answer(self, status: int, headers: Mapping[str, str] | None = None, body: bytes = b"") -> None:
-        """Send a reply, or the start of one."""
-        drop = self.cluster.drop if self.role == "target" and self.command != "HEAD" else None
-        if drop is None:
-            super().answer(status, headers, body)
-            return
-        self.cluster.drop, self.close_connection = None, True
-        super().answer(status, {"Content-Length": str(len(body)), **(headers or {})}, body[:drop])
+        self.answer(status, {"Content-Type": "application/json", **said}, body)

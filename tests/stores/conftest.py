@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tarkit.stores import connect, retry
+from tarkit.stores import connect, reading, retry
 from tarkit.stores.store import StoreOptions
 from tests.stores._http import HttpServer, http_server
 from tests.stores._s3 import Bucket, S3Server, s3_server
@@ -29,6 +29,13 @@ def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(retry, "_PAUSE", 0.01)
     connect.configure(StoreOptions())
     connect._store.cache_clear()
+
+
+@pytest.fixture
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have an object read by ranges of 100 000 bytes, 200 000, then 400 000 each."""
+    monkeypatch.setattr(reading, "FIRST", 100_000)
+    monkeypatch.setattr(reading, "LARGEST", 400_000)
 
 
 @pytest.fixture

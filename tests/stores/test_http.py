@@ -29,16 +29,9 @@ from tests._tools import archive, each_row
 from tests.stores import _tools
 from tests.stores._http import HttpServer, Served, http_server
 
+pytestmark = pytest.mark.usefixtures("small_ranges")
 DATA = random.Random(7).randbytes(3_000_000)
 QUICK = StoreOptions(retries=3, timeout=0.5)
-
-
-@pytest.fixture
-def server(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> HttpServer:
-    """A server, with small ranges."""
-    monkeypatch.setattr(reading, "FIRST", 100_000)
-    monkeypatch.setattr(reading, "LARGEST", 400_000)
-    return server
 
 
 def opened(url: str) -> RemoteObject:
@@ -52,7 +45,7 @@ def whole(url: str, options: StoreOptions = QUICK, lines: list[str] | None = Non
 @each_row(
     ("how", "requests"),
     [
-        ({}, 9),  # 100 000 bytes, 200 000, then 400 000 each, several at a time
+        ({}, 9),
         ({"etag": 'W/"weak"'}, 9),
         ({"headers": {"Content-Encoding": "gzip"}}, 9),  # which is not decoded
         ({"ranges": False}, 1),
