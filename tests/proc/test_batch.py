@@ -55,6 +55,13 @@ def draw(random: Random, share: float) -> dict[str, Content]:
     return members
 
 
+def prepare(random: Random, share: float, tmp_path: Path) -> str:
+    """Write an archive of such samples; return the command that does it."""
+    (tmp_path / "in.tar").write_bytes(tar(draw(random, share)))
+    (tmp_path / "script").write_text(SCRIPT)
+    return f"bash {tmp_path}/script"
+
+
 def of_one(text: str) -> str:
     """Return a message with the name that the file of a sample has alone."""
     return text.replace("sample-000000.", "sample.")
@@ -74,16 +81,14 @@ def without_times(rejects: Path) -> list[tuple[str, Any]]:
 @pytest.mark.parametrize("seed", [*range(3), *map(slow, range(3, 12))])
 def test_batches_give_what_single_samples_give(seed: int, tmp_path: Path) -> None:
     random = Random(seed)
-    (tmp_path / "in.tar").write_bytes(tar(draw(random, random.choice((0, 0.05, 0.3)))))
-    script = tmp_path / "script"
-    script.write_text(SCRIPT)
+    command = prepare(random, random.choice((0, 0.05, 0.3)), tmp_path)
     on_error = random.choice(("skip", "keep"))
 
     def result(batch: int | None, processes: int) -> tuple[Any, ...]:
         problems: list[str] = []
         data = tarkit.open(tmp_path / "in.tar", on_problem=problems.append)
         rejects = tmp_path / "rejects.tar" if on_error == "skip" else None
-        data = data.proc(f"bash {script}", batch=batch, processes=processes, on_error=on_error, rejects=rejects)  # type: ignore[arg-type]
+        data = data.proc(command, batch=batch, processes=processes, on_error=on_error, rejects=rejects)  # type: ignore[arg-type]
         data.write(tmp_path / "out.tar")
         return (tmp_path / "out.tar").read_bytes(), list(map(of_one, problems)), rejects and without_times(rejects)
 
@@ -95,13 +100,11 @@ def test_batches_give_what_single_samples_give(seed: int, tmp_path: Path) -> Non
 @pytest.mark.parametrize("seed", range(4))
 def test_the_first_failure_is_that_of_its_sample(seed: int, tmp_path: Path) -> None:
     random = Random(100 + seed)
-    (tmp_path / "in.tar").write_bytes(tar(draw(random, 0.2)))
-    script = tmp_path / "script"
-    script.write_text(SCRIPT)
+    command = prepare(random, 0.2, tmp_path)
 
     def message(batch: int | None) -> str:
         try:
-            tarkit.open(tmp_path / "in.tar").proc(f"bash {script}", batch=batch).write(tmp_path / "out.tar")
+            tarkit.open(tmp_path / "in.tar").proc(command, batch=batch).write(tmp_path / "out.tar")
         except tarkit.TarkitError as error:
             assert not (tmp_path / "out.tar").exists()
             return of_one(str(error))
@@ -150,20 +153,21 @@ def test_runs_of_a_batch_with_a_failure(run: Run, archive: Archive) -> None:
 
 
 @each_row(
-    ("left", "message"),
+    ("program", "name"),
     [
-        ("touch tn_sample-000001.x", "left 'tn_sample-000001.x', which belongs to no sample of the batch"),
-        ("touch sample.x", "left 'sample.x', which belongs to no sample of the batch"),
-        ("touch montage", "left 'montage', which belongs to no sample of the batch"),
-        ("touch sample-000006.x", "left 'sample-000006.x', which belongs to no sample of the batch"),
-        ("touch sample-1.x", "left 'sample-1.x', which belongs to no sample of the batch"),
-        ("mkdir sample-000000", "left 'sample-000000', which belongs to no sample of the batch"),
+        ("touch", "tn_sample-000001.x"),
+        ("touch", "sample.x"),
+        ("touch", "montage"),
+        ("touch", "sample-000006.x"),
+        ("touch", "sample-1.x"),
+        ("mkdir", "sample-000000"),
     ],
 )
-def test_files_of_no_sample(left: str, message: str, run: Run, archive: Archive) -> None:
-    command = f"{left} # sample-"
+def test_files_of_no_sample(program: str, name: str, run: Run, archive: Archive) -> None:
+    command = f"{program} {name} # sample-"
     ran = run("proc", "-c", command, "--batch", "6", archive(SIX), "-o", "out.tar", exit=1)
-    assert ran.lines[0] == f"tarkit: in.tar: '0' {message}: call it sample-000000.FIELD and so on, or remove it"
+    message = f"left '{name}', which belongs to no sample of the batch: call it sample-000000.FIELD and so on"
+    assert ran.lines[0] == f"tarkit: in.tar: '0' {message}, or remove it"
     assert not Path("out.tar").exists()
 
 

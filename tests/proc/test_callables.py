@@ -26,7 +26,7 @@ from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.streams import command
 from tarkit.streams.command import start_of
-from tests._tools import PATIENT, archive, descriptors, on_disk
+from tests._tools import PATIENT, archive, descriptors, happens, on_disk
 
 Sample = dict[str, Any]
 Found = list[tuple[str, dict[str, bytes]]]
@@ -82,13 +82,6 @@ def mapped(
         assert threading.active_count() == before
         with pytest.raises(ChildProcessError):
             os.waitpid(-1, os.WNOHANG)
-
-
-@pytest.mark.parametrize("processes", PROCESSES)
-def test_batches(processes: int) -> None:
-    """The function gets the same lists of samples for any number of processes."""
-    sizes = mapped(lambda samples: [{"n": str(len(samples))} for _ in samples], processes, batch=16)
-    assert [fields["n"] for _, fields in sizes] == [b"16"] * 32 + [b"8"] * 8
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -318,7 +311,4 @@ def test_copies_end_with_the_process_that_made_them(tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGKILL
     pids = set(map(int, done.stdout.split()))
     assert len(pids) == 3
-    limit = time.monotonic() + PATIENT
-    while any(start_of(pid) for pid in pids):
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    assert happens(lambda: not any(map(start_of, pids)))

@@ -54,6 +54,17 @@ class Recorder(JobWorker):
         self.acts.append("close")
 
 
+def recorders(work: Callable[[Sequence[Job]], list[Outcome]]) -> tuple[list[Recorder], Callable[[], Recorder]]:
+    """Return a function that starts workers for a pool, and the list of them."""
+    made: list[Recorder] = []
+
+    def start() -> Recorder:
+        made.append(Recorder(work))
+        return made[-1]
+
+    return made, start
+
+
 def good(jobs: Sequence[Job]) -> list[Outcome]:
     """Return each sample unchanged."""
     return [Outcome((job.sample,)) for job in jobs]
@@ -160,32 +171,23 @@ def test_pending_jobs_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_error_of_close() -> None:
     """An exception of `close` is raised at the end."""
 
-    def start() -> Recorder:
-        executor = Recorder(good)
-
-        def close() -> None:
+    class EndsBadly(Recorder):
+        def close(self) -> None:
             raise TarkitError("it ended badly")
 
-        executor.close = close  # type: ignore[method-assign]
-        return executor
-
-    with pytest.raises(TarkitError, match="it ended badly"), Pool(start, 2) as pool:
+    with pytest.raises(TarkitError, match="it ended badly"), Pool(lambda: EndsBadly(good), 2) as pool:
         list(pool(jobs(3)))
 
 
 def test_an_error_of_an_executor() -> None:
     """An exception of an executor is raised by the engine, and the others are cancelled."""
-    made: list[Recorder] = []
 
     def work(jobs: Sequence[Job]) -> list[Outcome]:
         if jobs[0].index == 3:
             raise TarkitError("no such program")
         return good(jobs)
 
-    def start() -> Recorder:
-        made.append(Recorder(work))
-        return made[-1]
-
+    made, start = recorders(work)
     with pytest.raises(TarkitError, match="no such program"), Pool(start, 2) as pool:
         list(pool(jobs(50)))
     assert all(executor.acts[0] == "terminate" for executor in made)
@@ -233,12 +235,7 @@ def test_leaving_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a limit on threads fewer workers do the work; without any it is an error, and all executors are closed."""
-    executors: list[Recorder] = []
-
-    def start() -> Recorder:
-        executors.append(Recorder(good))
-        return executors[-1]
-
+    executors, start = recorders(good)
     begin, left = threading.Thread.start, [2]
 
     def limited(thread: threading.Thread) -> None:
@@ -248,9 +245,8 @@ def test_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None
         begin(thread)
 
     monkeypatch.setattr(threading.Thread, "start", limited)
-    slow = Pool(start, 8)
-    with slow:
-        assert [job.index for job, _ in slow(jobs(100))] == list(range(100))
+    with Pool(start, 8) as pool:
+        assert [job.index for job, _ in pool(jobs(100))] == list(range(100))
     assert len(executors) <= 3
     assert all("close" in executor.acts for executor in executors)
     with pytest.raises(TarkitError, match="cannot start a thread: can't start new thread"), Pool(start, 8) as pool:
@@ -269,16 +265,11 @@ def test_a_signal_while_a_worker_is_added(before: bool, monkeypatch: pytest.Monk
             if executors[1:]:
                 raise Interrupted(signal.SIGTERM)
 
-    executors: list[Recorder] = []
-
     def work(jobs: Sequence[Job]) -> list[Outcome]:
         assert executors[0].stop.wait(20)
         return good(jobs)
 
-    def start() -> Recorder:
-        executors.append(Recorder(work))
-        return executors[-1]
-
+    executors, start = recorders(work)
     monkeypatch.setattr(pools.threading, "Thread", Thread)
     with pytest.raises(Interrupted), Pool(start, 2) as pool:
         list(pool(jobs(10)))

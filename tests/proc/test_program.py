@@ -24,11 +24,11 @@ from tarkit.proc.program import TOGETHER, ProgramWorker, RunProgram
 from tarkit.samples.reader import SampleReader
 from tarkit.streams.files import Descriptor, File
 from tarkit.streams.source import FileSource
-from tarkit.tar.writer import EntryWriter
 from tests._copies import Copied
-from tests._tools import Log, archive, contents, each_row, member, on_disk, slow
+from tests._tools import archive, each_row, member, on_disk, slow
+from tests.proc._jobs import ABC, each_job, reasons
+from tests.proc._jobs import written as contents
 
-ABC = {f"{key}.{field}": f"{key}{field}".encode() for key in "abc" for field in ("cls", "txt")}
 MANY = {f"{number:04}.{field}": b"%d" % number for number in range(40) for field in ("cls", "txt")}
 
 # A program in Python: its body handles each entry.
@@ -42,6 +42,7 @@ def put(name, data, **more):
     for key, value in more.items():
         setattr(info, key, value)
     target.addfile(info, io.BytesIO(data))
+{}
 for entry in source:
     data = source.extractfile(entry).read()
     key, _, field = entry.name.partition(".")
@@ -57,20 +58,14 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", Copied)
 
 
-def python(body: str, end: str = "") -> list[str]:
+def python(body: str, end: str = "", begin: str = "") -> list[str]:
     """Return the command of such a program; `body` handles one entry."""
-    return [sys.executable, "-I", "-S", "-c", PROGRAM.format(body.replace("\n", "\n    "), end)]
+    return [sys.executable, "-I", "-S", "-c", PROGRAM.format(begin, body.replace("\n", "\n    "), end)]
 
 
 def shell(text: str) -> list[str]:
     """Return the arguments of a shell command."""
     return ["bash", "-o", "pipefail", "-c", text]
-
-
-def jobs(data: bytes) -> Iterator[Job]:
-    """Yield a job for each sample of an archive."""
-    for index, sample in enumerate(SampleReader(on_disk(data), Policy())):
-        yield Job(index, sample, passes=sample.key is None)
 
 
 def started(words: list[str], isolate: bool = False, **settings: Any) -> Pool:
@@ -90,19 +85,14 @@ def run(
     """Run programs over an archive; no thread is left."""
     before = threading.active_count()
     with started(words, isolate, processes=parallel, retries=retries, timeout=timeout) as pool:
-        finished = list(pool(jobs(data)))
+        finished = list(pool(each_job(data)))
     assert threading.active_count() == before
     return finished
 
 
 def written(finished: list[tuple[Job, Outcome]]) -> list[tuple[str, bytes]]:
-    """Return names and contents of the results, as Python's `tarfile` reads them."""
-    sink = Log()
-    with EntryWriter(sink) as writer:
-        for _, outcome in finished:
-            for sample in outcome.samples:
-                sample.write(writer)
-    return contents(bytes(sink.data))
+    """Return names and contents of the results."""
+    return contents(outcome for _, outcome in finished)
 
 
 def failed(finished: list[tuple[Job, Outcome]]) -> dict[str, str]:
@@ -157,19 +147,9 @@ def test_programs_that_read_all_before_they_answer(monkeypatch: pytest.MonkeyPat
     """Programs that read all input before they answer get all of it, without a deadlock."""
     monkeypatch.setattr(program, "TOGETHER", 5)
     monkeypatch.setattr(pools, "HELD", 10_000)
-    for words in (
-        shell("cat > all; cat all; rm all"),
-        python("held = globals().setdefault('held', [])\nheld.append(1)\nput(entry.name, data)"),
-    ):
-        directory = os.getcwd()
-        try:
-            os.chdir("/tmp")
-            assert written(
-                run([*words[:-1], words[-1].replace("all", f"/tmp/all.{os.getpid()}")], archive(MANY))
-            ) == list(MANY.items())
-        finally:
-            os.chdir(directory)
-    assert written(run(python(ECHO), archive(MANY), 3)) == list(MANY.items())
+    held = python("held.append((entry.name, data))", "for each in held: put(*each)", "held = []")
+    for words, parallel in ((shell("f=$(mktemp); cat > $f; cat $f; rm $f"), 1), (held, 1), (python(ECHO), 3)):
+        assert written(run(words, archive(MANY), parallel)) == list(MANY.items())
 
 
 def test_large_samples() -> None:
@@ -267,18 +247,16 @@ BAD = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "parallel"), [("exit", 1), ("rename", 2)])
-def test_samples_that_end_the_program(kind: str, parallel: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "parallel", "reason"),
+    [("exit", 1, "the program ended with status 5"), ("rename", 2, f"the program answered 'x{{}}', {NOT_SENT}")],
+)
+def test_samples_that_end_the_program(kind: str, parallel: int, reason: str) -> None:
     """Samples that end the program are found by halving; all others are processed once, in order."""
     data = dict(list(MANY.items())[:26])
     finished = run(python(BAD[kind]), archive(data), parallel, isolate=True)
-    assert list(failed(finished)) == ["0007", "0012"]
     assert written(finished) == [(name, data) for name, data in data.items() if name[:4] not in failed(finished)]
-    reasons = {
-        "exit": "the program ended with status 5",
-        "rename": "the program answered 'x{}', which it was not sent, or answered before",
-    }
-    assert failed(finished) == {key: reasons[kind].format(key) for key in ("0007", "0012")}
+    assert failed(finished) == {key: reason.format(key) for key in ("0007", "0012")}
 
 
 @pytest.mark.parametrize("seed", [0, *map(slow, range(1, 4))])
@@ -288,25 +266,24 @@ def test_programs_that_die_at_random(seed: int, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(pools, "HELD", 15_000)
     draw = random.Random(seed)
     bad = sorted(draw.sample(range(40), 2))
-    late = f"""held = globals().setdefault('held', [])
-if int(key) in {bad}: os._exit(5)
+    late = f"""if int(key) in {bad}: os._exit(5)
 held.append((entry.name, data))
 while len(held) > {draw.choice((0, 3, 100))}: put(*held.pop(0))"""
-    finished = run(python(late, "for each in globals().get('held', []): put(*each)"), archive(MANY), 3, isolate=True)
+    words = python(late, "for each in held: put(*each)", "held = []")
+    finished = run(words, archive(MANY), 3, isolate=True)
     assert [job.index for job, _ in finished] == list(range(40))
     assert list(failed(finished)) == [f"{number:04}" for number in bad]
     assert written(finished) == [(name, data) for name, data in MANY.items() if int(name[:4]) not in bad]
 
 
-@pytest.mark.parametrize("kind", ["raise", "kill", "link"])
-def test_one_of_a_few_samples_fails(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "status"), [("raise", 1), ("kill", -9), ("link", None)])
+def test_one_of_a_few_samples_fails(kind: str, status: int | None) -> None:
     """One of a few samples fails, by any kind of failure."""
-    data = {f"{number:04}.txt": b"x" for number in (6, 7)}
-    finished = run(python(BAD[kind]), archive(data), isolate=True)
+    finished = run(python(BAD[kind]), archive({f"{number:04}.txt": b"x" for number in (6, 7)}), isolate=True)
     assert list(failed(finished)) == ["0007"]
-    assert written(finished) == [(name, data) for name, data in data.items() if name[:4] != "0007"]
+    assert written(finished) == [("0006.txt", b"x")]
     [(job, failure)] = [(job, outcome.failure) for job, outcome in finished if outcome.failure]
-    assert (failure.status, job.failures) == ({"raise": 1, "kill": -9, "link": None}[kind], 1)
+    assert (failure.status, job.failures) == (status, 1)
     assert (b"ValueError: 0007" in failure.tail) == (kind == "raise")
 
 
@@ -345,10 +322,8 @@ def test_two_samples_of_one_key() -> None:
 
     with started(["cat"]) as pool:
         finished = list(pool(chosen(0, 2)))
-    assert [outcome.failure and outcome.failure.reason for _, outcome in finished] == [
-        None,
-        "has the key of the sample before it: a reader would join the two",
-    ]
+    said = "has the key of the sample before it: a reader would join the two"
+    assert reasons(outcome for _, outcome in finished) == ["", said]
     with started(["cat"]) as pool:
         assert written(list(pool(chosen(0, 1, 2)))) == [("a.txt", b"1"), ("b.txt", b"1"), ("a.txt", b"2")]
 

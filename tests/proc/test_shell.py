@@ -47,21 +47,9 @@ def test_files(command: str, words: str, files: list[tuple[int, int, str]]) -> N
     "command",
     [
         *("wc < a/b", "wc < /etc/passwd", "wc 2> x", "wc 2>x", "wc <> x", "wc << x", "wc <<< x", "wc >| x", "wc > $x"),
-        *(
-            "wc >& x",
-            "wc &> x",
-            "wc >&2",
-            "wc < ",
-            "wc >",
-            "wc > *",
-            "< a",
-            "> a",
-            "wc > a&",
-            "wc > a;",
-            "wc>a",
-            "wc <(a)",
-        ),
-        *("wc a< b", "wc > ~", "wc < a\n", "wc >a>b", "wc > > a", "wc < 'a'", "echo > a", "wc > /dev/stderr"),
+        *("wc >& x", "wc &> x", "wc >&2", "wc < ", "wc >", "wc > *", "< a", "> a", "wc > a&", "wc > a;", "wc>a"),
+        *("wc <(a)", "wc a< b", "wc > ~", "wc < a\n", "wc >a>b", "wc > > a", "wc < 'a'", "echo > a"),
+        "wc > /dev/stderr",
     ],
 )
 def test_files_that_bash_opens(command: str) -> None:
@@ -75,12 +63,8 @@ def test_files_that_bash_opens(command: str) -> None:
     [
         *("tr a-z A-Z < sample.x > sample.y", "cat < sample.x >> sample.z", "cat > sample.x"),
         *("wc -c < sample.x", "cat < sample.gone > sample.y", "cat > sample.y < sample.gone", "cat < sample.x > sub"),
-        *(
-            "cat > sample.y > sample.q < sample.x",
-            "ls sample.gone > sample.y",
-            "cat <sample.__key__ >sample.",
-            "env > a",
-        ),
+        *("cat > sample.y > sample.q < sample.x", "ls sample.gone > sample.y", "cat <sample.__key__ >sample."),
+        "env > a",
     ],
 )
 @pytest.mark.parametrize("allowed", [0o022, 0o077])
@@ -120,9 +104,9 @@ def test_environments_that_need_bash(more: dict[bytes, bytes]) -> None:
 
 
 def test_the_environment_is_the_same(run: Run, archive: Archive) -> None:
-    """The environment is the same, except for variables that bash sets for itself."""
+    """The environment is the same, except for variables that bash sets or removes for itself."""
     archive({"a.x": b"1"})
-    own = {"SHLVL", "_", "OLDPWD"}
+    own = {"SHLVL", "_", "OLDPWD", "PS1"}
     said = []
     for command in ("env", "env;"):
         lines = run("proc", "-c", command, "in.tar", "--tmpdir", ".").lines
