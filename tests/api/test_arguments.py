@@ -33,7 +33,7 @@ check('a.tar', fix='f.tar', processes=2) -> Usage: fix cannot be
 check('a.tar', same_as='a.tar', unique=True) -> Usage: same_as
 check('a.tar', leak='cut.tar') -> Usage: leak requires by | sha256.jpg
 check('a.tar', unique=True, by='sha256.x:1') -> Usage: by='sha256.x:1': sha256 has no distance
-data.write('x-%06d.tar') -> Usage: %06d numbers a series of files
+data.write('x-%06d.tar') -> Usage: %06d numbers a series of files | use .split()
 TarWriter('x-{00..10}.tar') -> Usage: numbers a series
 data.table('x-%06d.csv') -> Usage: numbers a series
 data.where(lambda s: True) -> TypeError: for a function use map
@@ -52,7 +52,7 @@ open('a.tar', shard_slice=slice(0, -1)) -> Usage: counts from the start
 open('a.tar', shard_slice=slice(0, 3, -1)) -> Usage: counts from the start
 open('a.tar', shard_slice=3) -> TypeError: shard_slice=3: a slice is needed
 data.write(3) -> TypeError: a path or a binary file object, not int
-data.write(io.StringIO()) -> Usage: a text file
+data.write(io.StringIO()) -> Usage: a text file | open it in mode 'wb'
 data.select(3) -> TypeError: fields=3: a str or a list of str is needed
 data.keys([1, 2]) -> TypeError: keys=[1, 2]: a str or a list of str
 data.sample('x', 1) -> TypeError: share='x': a number is needed, not str
@@ -278,7 +278,7 @@ data.write('in.tar') -> Usage: in.tar is both input and output
 open('tree/s-0.tar').split('tree/s-%d.tar', count=1, force=True) -> Usage: tree/s-0.tar is an input, and has a name that
 data.gallery('page.html', classes='nowhere') -> FileNotFoundError: nowhere
 data.get(0) -> TypeError: a key is a str, not int
-open('a.tar', decode='grey') -> Usage: decode has no form of pictures 'grey'
+open('a.tar', decode='grey') -> Usage: decode has no form of pictures 'grey' | torchrgb8
 open('a.tar', decode=False) -> Usage: decode=False decodes nothing
 open('a.tar', allow_pickle=True) -> Usage: allow_pickle requires decode
 open('a.tar', decode={'jpg png': 'rgb', 'jpg': 'l'}) -> Usage: decode has two rules for 'jpg'
@@ -383,68 +383,32 @@ def test_arguments_of_wrong_types(data: tarkit.Dataset) -> None:
     assert sorted(os.listdir()) == before
 
 
-def test_hints(data: tarkit.Dataset) -> None:
-    """The hint has the correct argument; nothing is written."""
-    with pytest.raises(tarkit.Usage) as template:
-        data.write("x-%06d.tar")
-    with open("t", "w") as file, pytest.raises(tarkit.Usage) as text:
-        data.write(file)  # type: ignore[arg-type]
-
-    assert "use .split()" in str(template.value.hint)
-    assert text.value.hint == "open it in mode 'wb'"
-    assert not list(Path().glob("x-*"))
-    assert data.write("file:x-%06d.tar").samples == 10
-
-
-FIELDS: dict[str, tuple[Any, type[Exception], str]] = {
-    "pairs": ([("txt", "x")], TypeError, "a dict of names and values, not list"),
-    "dot": ({".txt": "x"}, tarkit.Usage, "invalid name of a field: '.txt'"),
-    "key": ({"__key__": "b"}, tarkit.Usage, "invalid name of a field: '__key__'"),
-}
-
-
-@each_row("case", FIELDS)
-def test_wrong_fields_of_a_writer(tmp_path: Path, case: str) -> None:
-    """Nothing of the sample is written, and the next one can follow."""
-    fields, kind, text = FIELDS[case]
-
-    with tarkit.TarWriter(tmp_path / "a.tar") as out:
-        with pytest.raises(kind, match=text):
-            out.write("a", fields)
-        out.write("a", {"txt": "x"})
-    assert [dict(each) for each in tarkit.open(tmp_path / "a.tar")] == [{"txt": b"x"}]
-
-
-SAME: dict[str, tuple[Call, Call]] = {
-    "select": (lambda data: data.select("cls txt"), lambda data: data.select(["cls", "txt"])),
-    "mix of lists": (lambda data: tarkit.mix([(data, 2)], 1), lambda data: tarkit.mix([[data, 2]], 1)),  # type: ignore[list-item]
-    "select words": (lambda data: data.select("cls txt"), lambda data: data.select("cls", "txt")),
-    "drop": (lambda data: data.drop("cls", "txt"), lambda data: data.drop(["cls", "txt"])),
-    "require": (lambda data: data.require("cls", "txt"), lambda data: data.require(["cls", "txt"])),
-    "require commas": (lambda data: data.require("cls", "txt"), lambda data: data.require("cls,txt")),
-}
-
-
-@each_row("case", SAME)
-def test_words_and_lists(data: tarkit.Dataset, case: str) -> None:
+@each_row(
+    "forms",
+    [
+        [lambda data: data.select("cls txt"), lambda data: data.select(["cls", "txt"])],
+        [lambda data: data.select("cls txt"), lambda data: data.select("cls", "txt")],
+        [lambda data: data.drop("cls", "txt"), lambda data: data.drop(["cls", "txt"])],
+        [lambda data: data.require("cls", "txt"), lambda data: data.require(["cls", "txt"])],
+        [lambda data: data.require("cls", "txt"), lambda data: data.require("cls,txt")],
+        [lambda data: tarkit.mix([(data, 2)], 1), lambda data: tarkit.mix([[data, 2]], 1)],  # type: ignore[list-item]
+    ],
+)
+def test_words_and_lists(data: tarkit.Dataset, forms: list[Call]) -> None:
     """A list is equivalent to a str with names."""
-    one, other = SAME[case]
-
-    assert [list(each.items()) for each in one(data)] == [list(each.items()) for each in other(data)]
+    one, other = ([list(each.items()) for each in form(data)] for form in forms)
+    assert one == other
 
 
 def test_columns_as_a_list(data: tarkit.Dataset) -> None:
     """A list of columns is equivalent to a str with spaces."""
     assert data.table("x.csv", ["cls", "txt"]) == data.table("y.csv", "cls txt") == 10
-
     assert Path("x.csv").read_bytes() == Path("y.csv").read_bytes()
 
 
 def test_names_of_problems_and_fields(data: tarkit.Dataset) -> None:
     """A str is one name, or several with commas; a key may contain a comma."""
-    whole = Path("a.tar").read_bytes()
-    Path("cut.tar").write_bytes(whole[:3000])
-
+    Path("cut.tar").write_bytes(Path("a.tar").read_bytes()[:3000])
     assert [each.name for each in tarkit.check("a.tar", require="png")] == ["missing-field"] * 10
     assert [each.name for each in tarkit.check("a.tar", require="png,txt")] == ["missing-field"] * 10
     for allow in ("truncated", "truncated,bad-header", ["truncated", "bad-header"]):
@@ -457,32 +421,10 @@ def test_names_of_problems_and_fields(data: tarkit.Dataset) -> None:
 
 def test_templates_may_be_paths(data: tarkit.Dataset, here: Path) -> None:
     assert len(data.split(here / "s-%d.tar", count=5)) == 2
+    assert data.write("file:x-%06d.tar").samples == 10, "which is no template"
     with tarkit.ShardWriter(here / "w-%d.tar") as out:
         out.write("a", {"txt": "x"})
     assert [shard.name for shard in tarkit.shard("tree", here / "p-%d.tar")] == [str(here / "p-0.tar")]
-
-
-def test_nothing_is_left(data: tarkit.Dataset) -> None:
-    """If no sample is left the warnings are those of the commands."""
-
-    def fail(sample: tarkit.Sample) -> None:
-        raise ValueError
-
-    said: list[str] = []
-    data = tarkit.open("a.tar", on_problem=said.append)
-    data.map(lambda sample: None).write("b.tar")
-    data.proc("rm sample.*").write("c.tar")
-    assert said == [
-        "nothing is left of 10 samples: the function returned None: does it return them?",
-        "nothing is left of 10 samples: the command left no file sample.*",
-    ]
-    data.map(fail, on_error="skip").write("d.tar")
-    assert said[-1] == "nothing is left of 10 samples: all failed"
-    assert data.stats(by="class").missing == 10
-    assert said[-1] == "no sample has 'class'; did you mean 'cls'?"
-    said.clear()
-    data.map(lambda sample: None if sample.key < "05" else sample).write("e.tar")
-    assert not said
 
 
 def test_repr(data: tarkit.Dataset) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 import tarkit
-from tests._tools import each_row
+from tests._tools import each_row, happens
 from tests.api._inputs import SIXTY
 from tests.conftest import Archive
 
@@ -86,9 +87,7 @@ def test_the_argument_is_a_sample(archive: Archive) -> None:
     source = archive(SIXTY)
     plain = [look(sample) for sample in tarkit.open(source)]
     for processes in (1, 3):
-        data = tarkit.open(source).map(lambda sample: {"json": look(sample)["json"]}, processes=processes)
-        import json
-
+        data = tarkit.open(source).map(look, processes=processes)
         assert [{"json": json.loads(sample["json"])} for sample in data] == plain
 
 
@@ -304,10 +303,7 @@ def test_an_iterator_that_is_abandoned(archive: Archive) -> None:
         del made
         _ = None
         gc.collect()
-        limit = time.monotonic() + 10
-        while (left := (children(), temporary(), set(os.listdir()))) != before and time.monotonic() < limit:
-            time.sleep(0.01)
-        assert left == before
+        assert happens(lambda: (children(), temporary(), set(os.listdir())) == before)
 
 
 @pytest.mark.forks

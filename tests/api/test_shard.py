@@ -54,8 +54,6 @@ def test_files_beside_the_shards_are_not_packed(here: Path) -> None:
     Path("tree/m.tsv").write_bytes(b"of an earlier run")
     tarkit.shard("tree", "tree/s-%d.tar", match="cat|tsv", count=20, manifest="tree/m.tsv")
     assert "m" not in keys("tree/s-0.tar")
-    with pytest.raises(tarkit.Usage, match="update adds to existing shards: it cannot be used with force or resume"):
-        tarkit.shard("tree", "tree/s-%d.tar", update=True, force=True)
     with pytest.raises(tarkit.Usage, match=r"table\.csv is the table, and the manifest too"):
         tarkit.shard("tree", "x-%d.tar", join="tree/table.csv:name", manifest="tree/table.csv")
 

@@ -11,7 +11,7 @@ import pytest
 
 from tarkit.decoding.decoder import parse_decode
 from tarkit.decoding.forms import FORMS
-from tarkit.errors import TarkitError, Usage
+from tarkit.errors import TarkitError
 from tests._tools import each_row
 
 numpy = pytest.importorskip("numpy")
@@ -140,20 +140,6 @@ def test_pictures_that_a_form_would_cut_off() -> None:
         with pytest.raises(TarkitError, match=r"has more than 8 bits, which .* would cut off"):
             parse_decode(name).decode("png", file.getvalue())
     assert numpy.asarray(parse_decode(True).decode("png", file.getvalue())).tolist() == [[0, 65535, 300]]
-
-
-def test_damaged_pictures() -> None:
-    """A picture that is cut off is an error when it is decoded, and not when its pixels are read."""
-    for how in (True, "rgb8"):
-        with pytest.raises(TarkitError, match="field 'png' cannot be decoded: OSError"):
-            parse_decode(how).decode("png", picture()[:-40])
-
-
-def test_names_of_forms() -> None:
-    """An unknown form is named, with those that there are."""
-    with pytest.raises(Usage, match="decode has no form of pictures 'RGB'") as raised:
-        parse_decode({"jpg": "RGB"})
-    assert "torchrgb8" in str(raised.value.hint)
 
 
 def test_any_number_of_names() -> None:
