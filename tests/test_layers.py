@@ -483,6 +483,14 @@ def test_a_plain_archive(words: str, tmp_path: Path, click: set[str], monkeypatc
     assert found | (modules & {"rich", "csv", "difflib", "shutil"}) == set()
 
 
+def test_a_bucket() -> None:
+    """Objects in buckets are read and written without a library for HTTP, which takes longer to load than obstore."""
+    pytest.importorskip("obstore")
+    modules = loaded(code="import tarkit.stores.objects")
+    assert "obstore" in modules
+    assert modules.isdisjoint({"urllib3", "http.client", "urllib.request", "tarkit.stores.http"})
+
+
 def test_the_version_is_a_literal() -> None:
     """The version is a literal: a query of the package database takes longer than the import of click."""
     [value] = [

@@ -28,7 +28,6 @@ from tarkit.stores.http import (
     content_length,
     error_for_reply,
     is_address,
-    is_text,
     linked_address,
     number,
     range_header,
@@ -38,7 +37,7 @@ from tarkit.stores.http import (
     succeeded,
     token_hint,
 )
-from tarkit.stores.names import check_name, name_fault, warn_of_names
+from tarkit.stores.names import check_name, is_text, name_fault, warn_of_names
 from tarkit.stores.retry import RetryPolicy, list_pages
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import (

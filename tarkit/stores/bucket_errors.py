@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 from tarkit.errors import TarkitError, spell
 from tarkit.stores.buckets import login_hint, split_url
-from tarkit.stores.http import proxy_of
 from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.stores.store import (
     PASSING,
@@ -147,6 +146,8 @@ def _cause(text: str) -> str:
     tree, request = _STRING.sub('""', raw), _REQUEST.search(line)
     server = ""
     if request is not None:
+        from tarkit.stores.http import proxy_of  # slow to import
+
         parts = urlsplit(request[2])
         proxy, address = proxy_of(request[2]), _ADDRESS.search(raw)
         server = f" ({parts.netloc.rpartition('@')[2]})"

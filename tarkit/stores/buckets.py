@@ -12,8 +12,7 @@ from typing import Any
 from tarkit import errors
 from tarkit.errors import TarkitError, Usage, spell
 from tarkit.stores.aws import credential_provider, profile_of
-from tarkit.stores.http import is_text
-from tarkit.stores.names import check_name, unnamed_error
+from tarkit.stores.names import check_name, is_text, unnamed_error
 from tarkit.stores.schemes import SCHEMES, public_name, scheme_of
 from tarkit.stores.store import StoreOptions
 from tarkit.threads import mark_native_threads, refuse_copy

@@ -17,7 +17,7 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http import HTTPStatus
 from time import time
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -327,11 +327,6 @@ def read_json(reply: BaseHTTPResponse, name: str) -> Any:
         return json.loads(content(reply, name))
     except (ValueError, RecursionError):
         raise TryAgain("the reply of the server is not JSON") from None
-
-
-def is_text(value: object) -> TypeGuard[str]:
-    """Whether a value, such as one of JSON, is text that UTF-8 can encode: JSON may have halves of characters."""
-    return isinstance(value, str) and (value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value))
 
 
 @lru_cache(maxsize=16)

@@ -25,7 +25,6 @@ from tarkit.stores.http import (
     closed_on_error,
     error_for_reply,
     is_address,
-    is_text,
     linked_address,
     number,
     range_header,
@@ -35,7 +34,7 @@ from tarkit.stores.http import (
     succeeded,
     token_hint,
 )
-from tarkit.stores.names import check_name
+from tarkit.stores.names import check_name, is_text
 from tarkit.stores.retry import list_pages, request_again
 from tarkit.stores.schemes import public_name
 from tarkit.stores.store import Info, Store, StoreOptions, TryAgain, Upload, denied_error, not_found_error, unquote_etag

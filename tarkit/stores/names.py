@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from tarkit.errors import Usage, show
 from tarkit.stores.schemes import public_name
@@ -44,6 +45,11 @@ def stays_below(name: str) -> bool:
         if parts[0] == "" or not {".", ".."}.isdisjoint(parts):
             return False
     return True
+
+
+def is_text(value: object) -> TypeGuard[str]:
+    """Whether a value, such as one of JSON, is text that UTF-8 can encode: JSON may have halves of characters."""
+    return isinstance(value, str) and (value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value))
 
 
 def unnamed_error(url: str, fault: str) -> Usage:

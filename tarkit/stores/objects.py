@@ -36,8 +36,6 @@ from tarkit.threads import call_interruptibly
 try:
     import obstore
     from obstore.exceptions import InvalidPathError, PreconditionError
-
-    from tarkit.stores.bucket_lists import listed_by_name
 except ImportError:
     raise MissingLibrary("reading and writing s3://, gs:// and az://", "obstore", "s3") from None
 
@@ -176,6 +174,8 @@ class ObjectStore(Store):
 
         There are none where the account refuses a login in the query of a URL, unless the list `must` go on.
         """
+        from tarkit.stores.bucket_lists import listed_by_name  # slow to import
+
         refused: list[str] = []
         following = listed_by_name(bucket, prefix, last, self.options)
         try:
