@@ -3,7 +3,7 @@
 A JPEG is decoded by a library of `decoding.jpeg` where it gives the pixels of Pillow, all else by Pillow. Of a picture
 that is wanted smaller, a JPEG is decoded at a half, a quarter or an eighth of its size, as Pillow's `draft` does it, if
 that leaves enough pixels to resize. Tensors are resized by torch, within one level of Pillow's `resize` with BILINEAR,
-which resizes all others.
+which resizes all others; it decodes these too, since a picture of its own is one copy less.
 """
 
 from __future__ import annotations
@@ -113,9 +113,10 @@ class PictureDecoder:
         if self._decoder == "best" and form.library != "pil" and (size := jpeg_size(data, str(form.mode))):
             plan = self.plan(*size, len(data), crop)  # once: a box at random takes random numbers
             scale = plan.scale(self._gap)
-            pixels = jpeg_pixels(data, str(form.mode), size, scale)
-            if pixels is not None:
-                return _of_jpeg(pixels, plan, scale, form)
+            if plan.resized is None or (form.library == "torch" and not any(each % scale for each in plan.box)):
+                pixels = jpeg_pixels(data, str(form.mode), size, scale)
+                if pixels is not None:
+                    return _of_jpeg(pixels, plan, scale, form)
         return self._by_pillow(data, form, crop, plan)
 
     def _by_pillow(self, data: bytes, form: PictureForm, crop: Crop, plan: PicturePlan | None) -> Any:
@@ -131,20 +132,15 @@ class PictureDecoder:
 
 
 def _of_jpeg(pixels: Any, plan: PicturePlan, scale: int, form: PictureForm) -> Any:
-    """Return the form of the pixels of a JPEG, which is decoded at 1 / `scale` of its size."""
-    top, left, rows, columns = plan.box
+    """Return the form of the pixels of a JPEG, which is decoded at 1 / `scale` of its size; a resized one as tensor."""
+    top, left, rows, columns = (each // scale for each in plan.box)
+    part = pixels[top : top + rows, left : left + columns]
     if plan.resized is None:
-        return of_pixels(pixels[top : top + rows, left : left + columns], form)
-    if form.library == "torch" and not any(each % scale for each in plan.box):
-        part = pixels[top // scale : (top + rows) // scale, left // scale : (left + columns) // scale]
-        tensor = media_library("torch", "pictures as tensors").from_numpy(part)
-        tensor = resized(tensor[None] if tensor.ndim == 2 else tensor.permute(2, 0, 1), plan)
-        tensor = tensor / 255 if form.floats else tensor
-        return tensor[0] if form.mode == "L" else tensor
-    Image = media_library("PIL.Image", "pictures")
-    if scale == 1:
-        pixels, plan = pixels[top : top + rows, left : left + columns], plan._replace(box=(0, 0, rows, columns))
-    return of_image(_kept(_resized(Image.fromarray(pixels), plan, scale), plan), form)
+        return of_pixels(part, form)
+    tensor = media_library("torch", "pictures as tensors").from_numpy(part)
+    tensor = resized(tensor[None] if tensor.ndim == 2 else tensor.permute(2, 0, 1), plan)
+    tensor = tensor / 255 if form.floats else tensor
+    return tensor[0] if form.mode == "L" else tensor
 
 
 def resized(part: Any, plan: PicturePlan) -> Any:
