@@ -41,12 +41,12 @@ def name_of(function: object) -> str:
 
 
 class _Call(NamedTuple):
-    """A sample, and what the function gets of it. `plain` are its fields where all are regular files."""
+    """A sample, and what the function gets of it. It is `plain` if all fields are regular files."""
 
     sent: Sent
     key: str
-    raw: dict[str, bytes]
-    plain: result.Fields | None
+    raw: result.Fields
+    plain: bool
     argument: Mapping[str, Any]
     encode: Encode
 
@@ -161,10 +161,10 @@ class SampleFunction:
         """Return the new samples for what the function returned for a sample."""
         made = _returned(returned, call, self._wrap is not None)
         _, start, data, key, entries = call.sent
-        if call.plain is not None and len(made) == 1 and made[0][0] == call.key:
+        if call.plain and len(made) == 1 and made[0][0] == call.key:
             try:
                 mtime = self._builder.mtime or 0
-                return [result.build_plain(key, entries, data, start, call.plain, made[0][1], mtime)]
+                return [result.build_plain(key, entries, data, start, call.raw, made[0][1], mtime)]
             except ValueError:
                 pass  # a name that no entry can have: the builder reports it
         job = _job(call.sent)
@@ -197,20 +197,19 @@ def failure_of(error: BaseException) -> tuple[str, bytes]:
     return f"raised {kind_of(error)}", tail_of(error)
 
 
-def _read(sent: Sent) -> tuple[dict[str, bytes], result.Fields | None]:
-    """Return the fields, also as `plain_fields` has them; raises WorkFailed for a sample that no dict can hold."""
+def _read(sent: Sent) -> tuple[result.Fields, bool]:
+    """Return the fields, and whether the sample is plain; raises WorkFailed for one that no dict can hold."""
     _, start, data, key, entries = sent
     plain = result.plain_fields(key, entries, data, start) if entries else None
-    if plain is not None:
-        fields = dict(plain)
-    else:
+    fields = plain
+    if fields is None:
         inputs = _job(sent).inputs()
         fields = {entry.field.decode("utf-8", "surrogateescape"): entry.read() for entry in inputs}
         if len(fields) < len(inputs):
             raise WorkFailed("has two fields of the same name")
     if KEY in fields:
         raise WorkFailed(f"has a field named {KEY}, which is reserved for the key")
-    return fields, plain
+    return fields, plain is not None
 
 
 def _job(sent: Sent) -> Job:

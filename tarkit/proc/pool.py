@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple, Self, get_args
 
@@ -145,9 +145,10 @@ class Pool:
         self._closed = False
         self._waiting: set[JobWorker] = set()  # for a batch
         self._live = 0  # workers whose threads run
-        self._jobs: dict[int, Job] = {}  # by id, in order; not yielded yet
+        # Their first is asked for again and again: a dict looks for it behind the place of each that was removed.
+        self._jobs: OrderedDict[int, Job] = OrderedDict()  # by id, in order; not yielded yet
         self._owners: dict[int, JobWorker] = {}  # by id of a job that is worked on
-        self._outcomes: dict[int, Outcome] = {}  # by id of a job that is done, and not yielded yet
+        self._outcomes: OrderedDict[int, Outcome] = OrderedDict()  # by id of a job that is done, and not yielded yet
         self._held = 0  # bytes of samples of all of them
         self._most_held = held
         self._error: BaseException | None = None
@@ -329,6 +330,7 @@ class Pool:
                     rest.append(job)
                 else:
                     self._report(job, outcome, again)
+            self._news.notify()
             if rest:
                 self._put_back([JobBatch(rest)])
 
@@ -348,8 +350,10 @@ class Pool:
         """Report what became of a job; one that failed is tried again, alone, until its attempts are used up."""
         with self._work:
             self._report(job, outcome, True)
+            self._news.notify()
 
     def _report(self, job: Job, outcome: Outcome, again: bool) -> None:
+        """Note what became of a job; who calls it notifies `_news`."""
         failure = outcome.failure
         if failure is not None:
             job.failures += 1
@@ -363,7 +367,6 @@ class Pool:
             outcome = outcome._replace(log=[*job.log, *outcome.log])
         self._owners.pop(id(job), None)
         self._outcomes[id(job)] = outcome
-        self._news.notify()
         if self._closed and len(self._jobs) == len(self._outcomes):
             self._work.notify_all()
 
