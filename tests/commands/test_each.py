@@ -7,11 +7,10 @@ import os
 import re
 import resource
 import signal
+import socket
 import subprocess
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -171,15 +170,11 @@ def test_lines_are_not_mixed(here: Path) -> None:
     assert sorted(said(ran)) == sorted(f"{value}: {line}" for value in range(4) for line in ("ab", "ab", "ab", "c"))
 
 
-def test_long_lines_are_not_mixed(here: Path) -> None:
-    """Nor are lines that a pipe takes in pieces."""
+def test_long_lines(here: Path) -> None:
+    """Lines that a pipe takes in pieces are not mixed; a line that memory does not hold is passed on in pieces."""
     Path("s").write_text("for at in {1..9}; do printf '%030000d\\n' $1; done >&2")
     ran = tarkit("each", "{0..3}", "-j", "4", "--", "bash", "s", "{}")
     assert sorted(said(ran)) == [f"{value}: {value:030000d}" for value in range(4) for _ in range(9)]
-
-
-def test_a_line_without_end_takes_no_memory(here: Path) -> None:
-    """A very long line is passed on in pieces."""
     ran = tarkit("each", "v", "--", "bash", "-c", "head -c 1000000 /dev/zero | tr '\\0' x >&2")
     assert sum(line.count("x") for line in said(ran)) == 1000000
     assert len(said(ran)) > 1
@@ -223,18 +218,12 @@ def test_retries(here: Path) -> None:
 def test_timeout(here: Path) -> None:
     """A job that takes too long fails; all of it is ended, also what ignores SIGTERM."""
     script = "trap '' TERM; sleep 600 & echo $! > child; wait"
-    begun = time.monotonic()
     ran = tarkit("each", "v", "--job-timeout", "0.5", "--", "bash", "-c", script, exit=1)
-    assert time.monotonic() - begun < 10
     assert said(ran)[0] == "v: tarkit: timed out"
     assert "timed out" in said(ran)[-3]
     assert gone(pid_in("child"))
-
-
-def test_what_a_job_leaves_is_ended(here: Path) -> None:
-    """Processes that a job leaves behind in its group end with it."""
-    tarkit("each", "v", "--", "bash", "-c", "sleep 600 & echo $! > child")
-    assert gone(pid_in("child"))
+    tarkit("each", "v", "--", "bash", "-c", "sleep 600 & echo $! > left")  # processes of its group end with a job
+    assert gone(pid_in("left"))
 
 
 @each_row("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -348,53 +337,38 @@ def test_the_journal(here: Path) -> None:
         assert said(ran) == ["tarkit: l:1: this is no line of a journal"], line[:20]
 
 
-@each_row("kind", ["refused", "denied", "odd", "gone"])
-def test_values_of_other_programs_are_not_requested(here: Path, kind: str) -> None:
+def test_values_of_other_programs_are_not_requested(here: Path) -> None:
     """Whatever a URL is, the job of another program is run and recorded, and its URL is not looked at."""
-    asked: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:
-            """Print nothing."""
-
-        def do_GET(self) -> None:
-            """Answer with an error."""
-            asked.append(self.path)
-            self.send_error(403 if kind == "denied" else 404)
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        url = f"http://127.0.0.1:{server.server_address[1]}/x"
-        named = {"refused": "http://127.0.0.1:1/x", "odd": "http://"}.get(kind, url)
-        Path("list").write_text(f"a\0{named}\0s3://bucket\0ftp://x/#?\0")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/x"
+        Path("list").write_text(f"a\0{url}\0http://127.0.0.1:1/x\0http://\0s3://bucket\0ftp://x/#?\0")
         words = ["each", "-0", "-T", "list", "--journal", "j", "--resume", "--net-retries", "0", "--"]
-        for count in (4, 0):
-            before = len(records()) if os.path.exists("j") else 0
+        for _ in range(2):
             ran = tarkit(*words, "bash", "-c", 'echo "$1" >> ran', "-", "{}", "url={}")
-            assert (ran.stderr, len(records()) - before) == (b"", count)
-    assert len(Path("ran").read_text().splitlines()) == 4
-    assert asked == []
+            assert (ran.stderr, len(records())) == (b"", 6)
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):  # nothing has connected
+            server.accept()
+    assert len(Path("ran").read_text().splitlines()) == 6
+
+
+def files_up_to(size: int) -> Callable[[], None]:
+    """Return what a process calls first so that its files cannot be larger, as on a full disk."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 def test_a_full_disk(here: Path) -> None:
-    """A job that cannot write fails, and leaves nothing that looks whole; a journal that cannot be written ends all."""
+    """A job that cannot write fails, and leaves nothing that looks whole."""
     Path("in-0.tar").write_bytes(tar({"a.bin": bytes(1 << 20)}))
-
-    def small() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
-
-    ran = tarkit("each", "0", "--", "sort", "in-{}.tar", "-o", "out-{}.tar", exit=1, first=small)
+    ran = tarkit("each", "0", "--", "sort", "in-{}.tar", "-o", "out-{}.tar", exit=1, first=files_up_to(1 << 16))
     assert "out-0.tar: File too large" in ran.stderr.decode()
     assert sorted(os.listdir()) == ["in-0.tar"]
 
 
 def test_a_full_disk_of_the_journal(here: Path) -> None:
     """A journal that cannot be written ends the run; what was written of its line is no error for the next one."""
-
-    def small() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
-
     line = ["each", "{0..4}", "-j", "1", "--journal", "j", "--resume", "--", "bash", "-c", "echo >> n"]
-    ran = tarkit(*line, exit=1, first=small)
+    ran = tarkit(*line, exit=1, first=files_up_to(500))
     assert re.match("tarkit: j: (No space left on device|File too large)", said(ran)[0])
     done = len(Path("n").read_text())
     assert 0 < done < 5

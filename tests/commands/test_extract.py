@@ -71,14 +71,6 @@ def test_as_tar_extracts(
             shutil.rmtree("new")
 
 
-def test_summary(run: Run, archive: Archive) -> None:
-    """The summary has samples, bytes and files."""
-    ran = run("extract", archive(GOOD[:5]), "-C", "out", "-v")
-    assert ran.stdout == b""
-    assert ran.lines[0] == "tarkit: reading in.tar"
-    assert re.match(r"tarkit: extract: 2 samples, 603 bytes", ran.lines[1])
-
-
 def test_mode_and_time(run: Run, archive: Archive) -> None:
     """There is no setuid bit; the owner may read and write; --mtime sets times."""
     data = bytearray(encode(b"a.x", 1, mode=0o6711, mtime=1.5) + b"1" + bytes(511))
@@ -92,7 +84,6 @@ def test_mode_and_time(run: Run, archive: Archive) -> None:
     assert os.stat("out/a.x").st_mtime == 99
     run("extract", "in.tar", "-C", "out", "--force", "--mtime", "now")
     assert os.stat("out/a.x").st_mtime > 1e9
-    assert "--mtime" in run("extract", "in.tar", "-C", "out", "--mtime", "then", exit=2).stderr
 
 
 # ---- existing files
@@ -121,16 +112,16 @@ def test_files_are_kept(run: Run, archive: Archive, feed: Feed) -> None:
 def test_force_replaces_links_and_not_their_targets(run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """A link with the name of a file is replaced, not its target, for any size of the file; a directory is kept."""
     archive({"a.x": b"new", "b.x": b"n" * 300_000})
+    links = [Path("out/a.x"), Path("out/b.x")]
     for feed in feeds:
         Path("out").mkdir()
         Path("victim").write_text("mine")
-        for name in ("out/a.x", "out/b.x"):
-            os.symlink("../victim", name)
+        for link in links:
+            link.symlink_to("../victim")
         assert run("extract", feed("in.tar"), "-C", "out", exit=1)
         run("extract", feed("in.tar"), "-C", "out", "--force")
         assert Path("victim").read_text() == "mine"
-        assert not Path("out/a.x").is_symlink()
-        assert not Path("out/b.x").is_symlink()
+        assert not any(link.is_symlink() for link in links)
         shutil.rmtree("out")
         os.makedirs("out/a.x")
         run("extract", feed("in.tar"), "-C", "out", "--force", exit=1)
@@ -153,8 +144,10 @@ def test_an_input_is_never_replaced(size: int, run: Run, archive: Archive) -> No
 
 def test_standard_input(run: Run, archive: Archive) -> None:
     """A file on stdin is read twice, so that nothing is written if it is damaged."""
-    run("extract", "-C", "out", stdin=tar({"a.x": b"1", "b.x": b"2"}))
+    ran = run("extract", "-C", "out", "-v", stdin=tar({"a.x": b"1", "b.x": b"23"}))
     assert [*tree("out")] == ["a.x", "b.x"]
+    assert (ran.stdout, ran.lines[0]) == (b"", "tarkit: reading stdin")
+    assert ran.lines[1].startswith("tarkit: extract: 2 samples, 3 bytes")
     run("extract", "-C", "none", stdin=tar({"a.x": b"1", "b.x": b"2"})[:1600], exit=1)
     assert not Path("none").exists()
 
@@ -209,7 +202,6 @@ def test_hostile(number: int, case: str, run: Run, archive: Archive, feeds: list
     for feed in feeds:
         ran = run("extract", feed("in.tar"), "-C", "out", *(["--force"] if forced[feed.kind] else []), exit=1)
         assert words in ran.stderr
-        assert "tarkit: " in ran.stderr
         assert {path.name for path in Path().iterdir()} <= {"in.tar", "in.tar.gz", "victim", "out"}
         assert Path("victim").read_text() == "mine"
         assert Path("victim").stat().st_nlink == 1

@@ -40,6 +40,13 @@ FIELDS = [
 ]
 
 
+def index_of(run: Run, name: str, format: str) -> Path:
+    """Write an index of the only archive here, and return its path."""
+    run("index", name, "--format", format)
+    [path] = [path for path in Path().iterdir() if path.name != name]
+    return path
+
+
 @each_row("index", INDEXES)
 def test_a_field(index: str | None, run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """The content of a field, to the last byte; a field missing in one shard's sample may be in a later shard."""
@@ -92,9 +99,7 @@ def test_an_index_that_lacks_a_key(format: str, run: Run, archive: Archive) -> N
 @each_row("format", INDEXES[1:])
 def test_an_index_that_is_older(nanoseconds: int, format: str, run: Run, archive: Archive) -> None:
     """An index older than its shard, by a nanosecond, is ignored; one of the same time is used."""
-    name = archive(ONE, "1.tar")
-    run("index", name, "--format", format)
-    [path] = [path for path in Path().iterdir() if path.name != name]
+    path = index_of(run, name := archive(ONE, "1.tar"), format)
     time = path.stat().st_mtime_ns
     os.utime(name, ns=(time, time + nanoseconds))
     ran = run("get", "b.txt", name, "-v")
@@ -114,12 +119,18 @@ def test_an_index_that_leads_into_a_payload(run: Run, archive: Archive) -> None:
     assert run("get", "k2.x", name).stdout == b"two"
 
 
-def test_fields_named_as_the_key(run: Run, archive: Archive) -> None:
-    """An index finds the sample, whatever fields of the samples around it are named."""
-    name = archive({"k.a": b"1", "k.seg.png": b"2", "seg.x": b"3", "seg.seg.x": b"4", "l.seg.x": b"5"})
-    run("index", name, "--format", "dali")
-    ran = run("get", "seg.x", name, "-v")
-    assert ran.stdout == b"3"
+@each_row(
+    "members",
+    [
+        {"k.a": b"1", "k.seg.png": b"2", "seg.x": b"found", "seg.seg.x": b"4", "l.seg.x": b"5"},  # named as the key
+        {"a.x": b"1", "a.l": Link("a.x", tarfile.SYMTYPE), "seg.x": b"found", "c.x": b"3"},  # no index lists links
+    ],
+)
+def test_what_an_index_leads_past(members: dict[str, Content], run: Run, archive: Archive) -> None:
+    """An index finds the sample, whatever entries are around it."""
+    run("index", archive(members), "--format", "dali")
+    ran = run("get", "seg.x", "in.tar", "-v")
+    assert ran.stdout == b"found"
     assert "looked up in in.idx" in ran.stderr
 
 
@@ -133,12 +144,10 @@ def test_fields_named_as_the_key(run: Run, archive: Archive) -> None:
         tar([("new.jpg", b"N")]),
     ],
 )
-@each_row("format", ["dali", "tsv", "webshart"])
+@each_row("format", INDEXES[1:])
 def test_an_index_that_is_stale(change: bytes, format: str, run: Run, archive: Archive) -> None:
     """An index of a changed shard, with the time of the shard, gives the samples that are there now."""
-    name = archive(ONE, "1.tar")
-    run("index", name, "--format", format)
-    [path] = [path for path in Path().iterdir() if path.name != name]
+    path = index_of(run, name := archive(ONE, "1.tar"), format)
     archive(change, "1.tar")
     os.utime(name, ns=(path.stat().st_mtime_ns, path.stat().st_mtime_ns))
     ran = [run("get", key, name, exit=None) for key in ("d.1/a", "b", "c", "new")]
@@ -151,26 +160,10 @@ def test_an_index_that_is_none(run: Run, archive: Archive) -> None:
     """An invalid index is ignored."""
     name = archive(ONE, "1.tar")
     for format in ("dali", "tsv", "webshart"):
-        run("index", name, "--format", format)
-        [path] = [path for path in Path().iterdir() if path.name != name]
+        path = index_of(run, name, format)
         path.write_bytes(b"v1.2 1\nnotes\n")
         assert run("get", "c.cls", name).stdout == b"3"
         path.unlink()
-
-
-def test_an_index_leads_past_links(run: Run, archive: Archive) -> None:
-    """No index lists links; samples after them are found."""
-    rows: list[tuple[str, Content]] = [
-        ("a.x", b"1"),
-        ("a.l", Link("a.x", tarfile.SYMTYPE)),
-        ("b.x", b"2"),
-        ("c.x", b"3"),
-    ]
-    name = archive(rows, "1.tar")
-    run("index", name, "--format", "dali")
-    ran = run("get", "b.x", name, "-v")
-    assert ran.stdout == b"2"
-    assert "looked up in 1.idx" in ran.stderr
 
 
 @each_row(
@@ -199,26 +192,20 @@ def test_it_stops_early(run: Run, archive: Archive) -> None:
     assert "[truncated]" in run("get", "c.cls", name, exit=1).stderr
 
 
-@each_row("index", [False, True])
-def test_no_content(index: bool, run: Run, archive: Archive) -> None:
-    """Links, devices and FIFOs have no content."""
-    rows: list[tuple[str, Content]] = [
-        ("a.x", b"1"),
-        ("a.hard", Link("a.x")),
-        ("a.sym", Link("a.x", tarfile.SYMTYPE)),
-        ("a.fifo", Link("", tarfile.FIFOTYPE)),
-        ("a.dev", Link("", tarfile.CHRTYPE)),
-    ]
-    name = archive(rows)
-    if index:
-        run("index", name, "--format", "dali")
-    for field, what in (
-        ("hard", "hard link to 'a.x': get that instead"),
-        ("sym", "symbolic link"),
-        ("fifo", "a FIFO"),
-        ("dev", "a device"),
-    ):
-        assert what in run("get", f"a.{field}", name, exit=1).stderr
+def test_no_content(run: Run, archive: Archive) -> None:
+    """Links, devices and FIFOs have no content, with an index and without."""
+    without = {
+        "a.hard": (Link("a.x"), "hard link to 'a.x': get that instead"),
+        "a.sym": (Link("a.x", tarfile.SYMTYPE), "symbolic link"),
+        "a.fifo": (Link("", tarfile.FIFOTYPE), "a FIFO"),
+        "a.dev": (Link("", tarfile.CHRTYPE), "a device"),
+    }
+    name = archive({"a.x": b"1", **{word: link for word, (link, _) in without.items()}})
+    for index in (False, True):
+        if index:
+            run("index", name, "--format", "dali")
+        for word, (_, what) in without.items():
+            assert what in run("get", word, name, exit=1).stderr
 
 
 @each_feed

@@ -22,15 +22,10 @@ ALL = "dali,energon,webshart,tsv,wids"
 MADE = ["1.idx", "1.index.tsv", "1.json", "1.tar", "1.tar.idx", "2.idx", "2.index.tsv", "2.json", "2.tar", "2.tar.idx"]
 
 
-def two(archive: Archive) -> list[str]:
-    """Write two shards in a directory."""
-    return [archive(ONE, "s/1.tar"), archive(TWO, "s/2.tar")]
-
-
 @pytest.fixture
 def shards(archive: Archive) -> list[str]:
-    """Write the shards."""
-    return two(archive)
+    """Write two shards in a directory."""
+    return [archive(ONE, "s/1.tar"), archive(TWO, "s/2.tar")]
 
 
 def files(directory: str = "s") -> dict[str, bytes]:
@@ -104,34 +99,25 @@ def test_md5(run: Run, shards: list[str]) -> None:
     assert found == b"s/shardindex.json: 2.tar: the MD5 sum differs\n"
 
 
-@each_row(
-    ("format", "name"),
-    [
-        ("dali", "1.idx"),
-        ("energon", "1.tar.idx"),
-        ("webshart", "1.json"),
-        ("tsv", "1.index.tsv"),
-        ("wids", "shardindex.json"),
-    ],
-)
+NAMES = {"dali": "1.idx", "energon": "1.tar.idx", "webshart": "1.json", "tsv": "1.index.tsv", "wids": "shardindex.json"}
+
+
+@each_row(("format", "name"), NAMES.items())
 def test_existing_files(format: str, name: str, run: Run, archive: Archive) -> None:
     """An index of that format is replaced, another file only with --force."""
-    shards = two(archive)
-    run("index", *shards[:1], "--format", format)
+    words = ["index", archive(ONE, "s/1.tar"), "--format", format]
+    run(*words)
     good = files()[name]
-    Path("s/1.tar").write_bytes(tar(TWO))
-    run("index", *shards[:1], "--format", format)
+    archive(TWO, "s/1.tar")
+    run(*words)
     assert files()[name] != good
     Path(f"s/{name}").write_text("my own notes\n")
-    ran = run("index", *shards[:1], "--format", format, exit=1)
-    assert ran.lines == [
-        f"tarkit: s/{name}: the file exists and is not a {format} index",
-        "hint: --force replaces it",
-    ]
+    said = [f"tarkit: s/{name}: the file exists and is not a {format} index", "hint: --force replaces it"]
+    assert run(*words, exit=1).lines == said
     assert files()[name] == b"my own notes\n"
-    run("index", *shards[:1], "--format", format, "--force")
-    Path("s/1.tar").write_bytes(tar(ONE))
-    run("index", *shards[:1], "--format", format)
+    run(*words, "--force")
+    archive(ONE, "s/1.tar")
+    run(*words)
     assert files()[name] == good
 
 
@@ -185,10 +171,11 @@ def test_an_input_is_never_replaced(run: Run, shards: list[str]) -> None:
 )
 def test_verify_reports_changes(format: str, shard: dict[str, Content], lines: int, run: Run, archive: Archive) -> None:
     """A changed shard is reported with one line for each difference, status 1, and a hint."""
-    two(archive)
+    archive(ONE, "s/1.tar")
+    archive(TWO, "s/2.tar")
     run("index", "s", "--format", format)
     before = files()
-    Path("s/1.tar").write_bytes(tar(shard))
+    archive(shard, "s/1.tar")
     ran = run("index", "s", "--format", format, "--verify", exit=1)
     found = ran.stdout.decode().splitlines()
     assert len(found) == lines
