@@ -183,8 +183,9 @@ class ShardCheck:
                 self._forms.add(composed(key).encode("utf-8", "surrogateescape"), _OFFSET.pack(start) + key)
             if fields.has_duplicates:
                 self._report_duplicates(key, entries)
-            for detail in fields.missing(self.checks.require, key):
-                self._error("missing-field", start, key, detail)
+            if self.checks.require:
+                for detail in fields.missing(self.checks.require, key):
+                    self._error("missing-field", start, key, detail)
             if self._target is not None:
                 self._findings += self._target.sample(key, start, map(Entry._make, entries))
         if (not plain or self._survey.special) and self._contents is None:

@@ -47,11 +47,10 @@ class Multimap:
     def add(self, key: bytes, value: bytes) -> None:
         """Add a record."""
         part = self._parts[crc32(key) >> 8 * self._level & 255] if self._parts else self._pending
-        part += _SIZES.pack(len(key), len(value))
-        part += key
-        part += value
+        record = _SIZES.pack(len(key), len(value)) + key + value
+        part += record
         self.count += 1
-        self._held += len(key) + len(value) + _SIZES.size
+        self._held += len(record)
         if self._held > HELD or (self._held > FEW and not self._parts):
             if self._parts:
                 self._spill()
@@ -63,9 +62,29 @@ class Multimap:
 
         The order of the keys is arbitrary, but the same for the same records.
         """
+        for records in self._by_parts():
+            groups: dict[bytes, list[bytes]] = {}
+            for key, value in records:
+                groups.setdefault(key, []).append(value)
+            yield from groups.items()
+
+    def repeated(self) -> Iterator[Group]:
+        """Yield the keys with more than one value, as `groups` does, and remove all."""
+        for records in self._by_parts():
+            first: dict[bytes, bytes] = {}
+            groups: dict[bytes, list[bytes]] = {}
+            for key, value in records:
+                if key in first:
+                    groups.setdefault(key, [first[key]]).append(value)
+                else:
+                    first[key] = value
+            yield from groups.items()
+
+    def _by_parts(self) -> Iterator[Iterable[tuple[bytes, bytes]]]:
+        """Yield the records, all those of one key together, as many as memory has room for, and remove them."""
         if not self._parts:
             pending, self._pending = bytes(self._pending), bytearray()
-            yield from _grouped(_parsed(pending))
+            yield _parsed(pending)
             return
         for number in range(PARTS):
             size = len(self._parts[number]) + sum(length for _, length in self._extents[number])
@@ -73,13 +92,9 @@ class Multimap:
                 finer = Multimap(self._tmpdir, self._level + 1)
                 for key, value in self._records(number):
                     finer.add(key, value)
-                yield from finer.groups()
+                yield from finer._by_parts()
             else:
-                yield from _grouped(self._records(number))
-
-    def repeated(self) -> Iterator[Group]:
-        """Yield the keys with more than one value."""
-        return (group for group in self.groups() if len(group[1]) > 1)
+                yield self._records(number)
 
     def _divide(self) -> None:
         self._parts = [bytearray() for _ in range(PARTS)]
@@ -106,13 +121,6 @@ class Multimap:
         yield from _parsed(bytes(self._parts[number]))
         self._extents[number] = []
         self._parts[number] = bytearray()
-
-
-def _grouped(records: Iterable[tuple[bytes, bytes]]) -> Iterable[Group]:
-    groups: dict[bytes, list[bytes]] = {}
-    for key, value in records:
-        groups.setdefault(key, []).append(value)
-    return groups.items()
 
 
 def in_runs(items: Iterable[Placed], limit: int = RUN) -> Iterator[Placed]:
