@@ -101,28 +101,6 @@ def test_stdout(here: Path, words: list[str], expected: str) -> None:
     assert (ran.stdout.decode(), ran.stderr.decode()) == (expected, "")
 
 
-@each_row(
-    "words,expected",
-    [
-        (["a"], "the command line is missing"),
-        (["--", "x"], "there are no values"),
-        (["a", "--", "x", "+"], "there is no step before or after a +"),
-        (["a", "--", "cat", "--no-such"], "cat: No such option '--no-such'."),
-        (["a", "--", "tarkit", "nothing"], "No such command 'nothing'"),
-        (["a", "--", "echo", "{part}"], "'{part}': unknown placeholder {part}"),
-        (["a", "b", "--", "cat", "{}.tar", "-o", "out.tar"], "'a' and 'b' would write one output: out.tar"),
-        (["a", "--resume", "--", "x"], "--resume requires --journal FILE"),
-        (["a", "--shard-index", "2/2", "--", "x"], "--shard-index '2/2': expected K/N, where K is from 0 to N-1"),
-        (["a*", "--", "x"], "'a*': matches nothing"),
-        (["a", "--journal", "s3://b/j", "--", "x"], "s3://b/j: --journal is a local path, not a URL"),
-    ],
-)
-def test_usage(here: Path, words: list[str], expected: str) -> None:
-    """What is wrong with a command line is said before a job begins."""
-    ran = tarkit("each", *words, exit=1 if "matches" in expected else 2)
-    assert said(ran)[0].startswith(f"tarkit: {expected}")
-
-
 def test_failures(here: Path) -> None:
     """Lines of stderr have their value; a table has the command that repeats each job; the report has the same."""
     script = "echo one >&2; echo two >&2; exit $1"

@@ -394,6 +394,18 @@ each a b -- cat in.tar -o {} --tmpdir none =>
     none: No such file or directory | --tmpdir is a directory that exists: mkdir -p makes one
 each a b -- tarkit --tmpdir none cat in.tar -o {} =>
     none: No such file or directory | --tmpdir is a directory that exists: mkdir -p makes one
+each a -> the command line is missing | it follows --: tarkit each '{0..9}' -- COMMAND...
+each -- x -> there are no values | tarkit each '{0..9}' -- COMMAND, or -T LIST
+each a -- x + -> there is no step before or after a + | steps are joined as in: cat {} + split -o '{stem}-%d.tar'
+each a -- cat --no-such -> cat: No such option '--no-such'. | see tarkit cat --help
+each a -- tarkit nothing -> No such command 'nothing'. | see tarkit --help
+each a -- echo {part} -> '{part}': unknown placeholder {part} | there are {} {stem} {name} {dir} {index:05d}; ...
+each a b -- cat {}.tar -o out.tar -> 'a' and 'b' would write one output: out.tar
+    | give its name a placeholder, such as {}
+each a --resume -- x -> --resume requires --journal FILE
+each a --shard-index 2/2 -- x -> --shard-index '2/2': expected K/N, where K is from 0 to N-1 | for example 0/16
+each z* -- x => 'z*': matches nothing | -0 with -T takes values as they are
+each a --journal s3://b/j -- x -> s3://b/j: --journal is a local path, not a URL
 split in.tar -c 1 --post=-1 ->
     --post -1: a number is not a command
     | did you mean parallel work? --post is for a command that runs after each shard
