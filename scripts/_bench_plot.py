@@ -16,6 +16,7 @@ COLOURS = {
     "loose objects": "#b7bdc4",
 }
 WIDTH = 4.4  # inches
+LINEAR = 30  # rates that differ by less have an axis from 0 on, not of powers of ten
 
 
 def plot_ratios(rows: Sequence[Row], path: Path) -> None:
@@ -45,6 +46,11 @@ def plot_ratios(rows: Sequence[Row], path: Path) -> None:
 def plot_rates(rows: Sequence[Row], samples: int, path: Path) -> None:
     """Draw the samples a second of each candidate: a group of bars for each row."""
     figure, axes = _axes(len(rows), 0.62)
+    rates = [samples / seconds for row in rows for seconds in row.medians().values()]
+    if max(rates) < LINEAR * min(rates):
+        axes.set_xscale("linear")
+        axes.locator_params(axis="x", nbins=4)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
     for place, row in enumerate(rows):
         _title(axes, place, row.name)
         for bar, (who, seconds) in enumerate(row.medians().items()):
@@ -65,6 +71,7 @@ def _axes(rows: int, height: float) -> tuple[Any, Any]:
 
     figure, axes = pyplot.subplots(figsize=(WIDTH, 1 + height * rows), layout="constrained")
     axes.set_xscale("log")
+    axes.xaxis.set_minor_formatter("")  # labels of a short axis would overlap
     axes.set_yticks([])
     axes.set_ylim(rows - 0.4, -0.6)
     axes.tick_params(labelsize=8)
