@@ -34,6 +34,7 @@ from hypothesis import settings
 import tarkit as tarkit_package
 from tarkit.bytereader import ByteReader
 from tarkit.cli import app
+from tarkit.errors import TarkitError
 from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.streams import files
 from tarkit.streams.command import disown_commands
@@ -163,6 +164,28 @@ def check_result(expected: object, call: Callable[..., object], *arguments: obje
             call(*arguments)
     else:
         assert call(*arguments) == expected
+
+
+def error_line(call: Callable[..., object], *arguments: object) -> str:
+    """Return the message of the error of tarkit that a call raises; it is one line."""
+    with pytest.raises(TarkitError) as raised:
+        call(*arguments)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def raising(error: BaseException | type[BaseException]) -> Callable[..., Any]:
+    """Return a function that raises an error, whatever it is called with."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+def samples_of(data: Iterable[tarkit_package.Sample]) -> list[tuple[str, dict[str, bytes]]]:
+    """Return keys and fields of samples."""
+    return [(sample.key, dict(sample)) for sample in data]
 
 
 class Chunks(ByteReader):

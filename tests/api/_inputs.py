@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import tarkit
 from tests.conftest import Content
 
@@ -35,6 +37,17 @@ ARCHIVES: dict[str, Any] = {
     "six.tar": {name: data for name, data in SIXTY.items() if name < "d/006"},
     **{f"b-{s}.tar": {f"b{s}{n}.{field}": b"b" for n in range(4) for field in ("cls", "png")} for s in range(4)},
 }
+
+
+def until_error(data: tarkit.Dataset) -> tuple[list[str], tarkit.TarkitError]:
+    """Return the keys of samples before the error that ends the run, and that error."""
+    found = []
+    try:
+        for sample in data:
+            found.append(sample.key)
+    except tarkit.TarkitError as error:
+        return found, error
+    pytest.fail("no error")
 
 
 def write_inputs() -> None:

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import tarkit
-from tests._tools import each_row, happens
-from tests.api._inputs import SIXTY
+from tests._tools import each_row, happens, samples_of
+from tests.api._inputs import SIXTY, until_error
 from tests.conftest import Archive
 
 
@@ -33,11 +33,6 @@ class Lower:
         return {self.field: sample[self.field].upper()}
 
     __call__ = method
-
-
-def content(data: tarkit.Dataset) -> list[tuple[str, dict[str, bytes]]]:
-    """Return keys and fields of all samples."""
-    return [(sample.key, dict(sample)) for sample in data]
 
 
 def children() -> set[str]:
@@ -106,7 +101,7 @@ def test_values_that_can_be_returned(archive: Archive) -> None:
     with tarkit.TarWriter("expected.tar") as out:
         out.write("k", values)
     made = tarkit.open(archive({"k.x": b""})).map(lambda sample: values)
-    assert content(made) == content(tarkit.open("expected.tar"))
+    assert samples_of(made) == samples_of(tarkit.open("expected.tar"))
 
 
 @each_row(
@@ -145,14 +140,7 @@ def test_an_exception_of_the_function(archive: Archive) -> None:
         assert "a message" in str(caught.value)
         assert (type(caught.value.__cause__) is LookupError) is (processes == 1)
         assert not os.path.exists("out.tar")
-        assert [sample.key for sample in _until_error(data)] == [f"d/{i:03}" for i in range(17)]
-
-
-def _until_error(data: tarkit.Dataset) -> Iterator[tarkit.Sample]:
-    try:
-        yield from data
-    except tarkit.TarkitError:
-        return
+        assert until_error(data)[0] == [f"d/{i:03}" for i in range(17)]
 
 
 @pytest.mark.forks
@@ -165,15 +153,15 @@ def test_on_error(archive: Archive) -> None:
         return {"new": b"1"}
 
     source = archive(SIXTY)
-    before = dict(content(tarkit.open(source)))
+    before = dict(samples_of(tarkit.open(source)))
     for processes in (1, 3):
         messages: list[str] = []
         data = tarkit.open(source, on_problem=messages.append)
-        skipped = content(data.map(fails, processes=processes, on_error="skip"))
+        skipped = samples_of(data.map(fails, processes=processes, on_error="skip"))
         assert [key for key, _ in skipped] == [key for key in before if key[-1] != "7"]
         assert len(messages) == 4  # three lines, and one that more follow
         assert "'d/007' raised ValueError" in messages[0]
-        kept = dict(content(data.map(fails, processes=processes, on_error="keep")))
+        kept = dict(samples_of(data.map(fails, processes=processes, on_error="keep")))
         assert kept == {key: before[key] if key[-1] == "7" else {"new": b"1"} for key in before}
 
 

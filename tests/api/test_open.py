@@ -16,16 +16,12 @@ from typing import Any, BinaryIO
 import pytest
 
 import tarkit
-from tests._tools import each_row
+from tests._tools import each_row, samples_of
+from tests.api._inputs import until_error
 from tests.conftest import Archive, tar
 
 AB = {"a.x": b"1", "a.y": b"22", "b.x": b"3"}
 READ = [("a", {"x": b"1", "y": b"22"}), ("b", {"x": b"3"})]
-
-
-def samples(data: tarkit.Dataset) -> list[tuple[str, dict[str, bytes]]]:
-    """Return keys and fields of all samples."""
-    return [(sample.key, dict(sample)) for sample in data]
 
 
 class Raw(io.RawIOBase):
@@ -68,12 +64,12 @@ def test_ways_in(way: str, archive: Archive) -> None:
     Path("in.tar.gz").write_bytes(gzip.compress(tar(AB)))
     data = tarkit.open(WAYS[way]())
 
-    assert samples(data) == READ
+    assert samples_of(data) == READ
     if way == "raw":
         with pytest.raises(tarkit.Unsupported, match="a file object that cannot seek can be read once"):
             list(data)
     else:
-        assert samples(data) == READ
+        assert samples_of(data) == READ
 
 
 def test_an_open_file(archive: Archive) -> None:
@@ -82,8 +78,8 @@ def test_an_open_file(archive: Archive) -> None:
         file.seek(100)
         with tarkit.open(file) as data:
             assert [each.key for each in data.head()] == ["a"]
-            assert samples(data) == READ
-        assert samples(data) == READ, "also behind the block"
+            assert samples_of(data) == READ
+        assert samples_of(data) == READ, "also behind the block"
         assert not file.closed
         assert {each.shard for each in data} == {"in.tar"}
         file.seek(0, os.SEEK_END)
@@ -175,7 +171,7 @@ def test_a_named_pipe_is_read_once(archive: Archive) -> None:
     threading.Thread(target=lambda: Path("fifo.tar").write_bytes(data), daemon=True).start()
     dataset = tarkit.open("fifo.tar")
 
-    assert samples(dataset) == READ
+    assert samples_of(dataset) == READ
     with pytest.raises(tarkit.Unsupported, match=r"fifo\.tar: a stream can be read once"):
         list(dataset)
 
@@ -184,17 +180,6 @@ def test_a_named_pipe_is_read_once(archive: Archive) -> None:
 
 
 SCATTERED = [("a.x", b"1"), ("b.x", b"2"), ("a.y", b"3")]
-
-
-def until_error(data: tarkit.Dataset) -> tuple[list[str], tarkit.TarkitError]:
-    """Return the keys of samples before the error that ends the run, and that error."""
-    found = []
-    try:
-        for sample in data:
-            found.append(sample.key)
-    except tarkit.TarkitError as error:
-        return found, error
-    pytest.fail("no error")
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -216,9 +201,9 @@ def test_a_cut_archive(archive: Archive) -> None:
         list(tarkit.open(name))
     assert (error.value.name, error.value.archive) == ("truncated", "in.tar")
     told: list[str] = []
-    assert samples(tarkit.open(name, allow="truncated", on_problem=told.append)) == READ[:1]
-    assert samples(tarkit.open(name, skip=["truncated"], on_problem=told.append)) == READ[:1]
-    assert samples(tarkit.open(name, maxerr=1, on_problem=told.append)) == READ[:1]
+    assert samples_of(tarkit.open(name, allow="truncated", on_problem=told.append)) == READ[:1]
+    assert samples_of(tarkit.open(name, skip=["truncated"], on_problem=told.append)) == READ[:1]
+    assert samples_of(tarkit.open(name, maxerr=1, on_problem=told.append)) == READ[:1]
     assert [each.count("[truncated]") for each in told] == [1, 1, 1]
 
 
@@ -226,8 +211,8 @@ def test_warnings(archive: Archive) -> None:
     """They are for the line that iterates, may be errors as any warning, and go to on_problem in each run."""
     name, told = archive(SCATTERED), list[str]()
     with pytest.warns(tarkit.TarkitWarning) as caught:
-        found = samples(tarkit.open(name, skip=["scattered-sample"]))
-    assert found == [("a", {"x": b"1"}), ("b", {"x": b"2"})]
+        found = {sample.key: dict(sample) for sample in tarkit.open(name, skip=["scattered-sample"])}
+    assert found == {"a": {"x": b"1"}, "b": {"x": b"2"}}
     of_tarkit = [each for each in caught if each.category is not ResourceWarning]  # those are of an earlier test
     assert [(Path(each.filename).name, each.category) for each in of_tarkit] == [("test_open.py", tarkit.TarkitWarning)]
     with warnings.catch_warnings():

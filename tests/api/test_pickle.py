@@ -7,17 +7,16 @@ import multiprocessing
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tarkit
-from tests._tools import each_row
+from tests._tools import each_row, samples_of
 from tests.conftest import Archive
 
-Contents = list[tuple[str, dict[str, bytes]]]
 MEMBERS = {
     f"c/{n}.{field}": data
     for n in range(6)
@@ -31,10 +30,6 @@ def doubled(sample: tarkit.Sample) -> dict[str, bytes]:
 
 def ignored(line: str) -> None:
     """Take a warning."""
-
-
-def contents(data: Iterable[tarkit.Sample]) -> Contents:
-    return [(sample.key, dict(sample)) for sample in data]
 
 
 STEPS: Mapping[str, Callable[[tarkit.Dataset], tarkit.Dataset]] = {
@@ -64,9 +59,9 @@ def test_a_pickled_dataset_has_the_same_samples(steps: str, archive: Archive) ->
     Path("order.txt").write_text("".join(f"c/{n}\n" for n in (3, 1, 2, 0, 5, 4)))
     data = STEPS[steps](tarkit.open("in.tar", on_problem=ignored))
     again = pickle.dumps(data)
-    right = contents(data)
+    right = samples_of(data)
     assert right
-    assert contents(pickle.loads(again)) == contents(pickle.loads(pickle.dumps(data))) == right
+    assert samples_of(pickle.loads(again)) == samples_of(pickle.loads(pickle.dumps(data))) == right
 
 
 def test_what_cannot_be_pickled(archive: Archive) -> None:
@@ -87,7 +82,7 @@ def test_a_pickled_indexed_dataset(archive: Archive) -> None:
     data = tarkit.open("in.tar").indexed()
     pickled = pickle.dumps(data)
     again = pickle.loads(pickled)
-    assert (len(again), again.keys(), contents(again)) == (len(data), data.keys(), contents(data))
+    assert (len(again), again.keys(), samples_of(again)) == (len(data), data.keys(), samples_of(data))
     archive({**MEMBERS, "d.jpg": b"1"})
     with pytest.raises(tarkit.Unsupported, match="the archive has changed since its headers were read"):
         pickle.loads(pickled)["c/3"]

@@ -16,7 +16,7 @@ import pytest
 import tarkit
 from tarkit.errors import TarkitError
 from tarkit.streams.fileobjects import FileObjectSink
-from tests._tools import each_row
+from tests._tools import each_row, samples_of
 from tests.conftest import Archive, entries
 
 CONTENT = {f"{n}.bin": random.Random(n).randbytes(n * 30_000) for n in range(12)}
@@ -77,9 +77,7 @@ def test_short_writes_and_reads(seed: int, archive: Archive) -> None:
         tarkit.open(name).write(file, compress=compress)  # type: ignore[arg-type]
         data = bytes(file.data)
         assert (gzip.decompress(data) if compress else data) == expected
-    assert [(sample.key, dict(sample)) for sample in tarkit.open(Raw(seed, expected))] == [  # type: ignore[arg-type]
-        (sample.key, dict(sample)) for sample in tarkit.open(name)
-    ]
+    assert samples_of(tarkit.open(Raw(seed, expected))) == samples_of(tarkit.open(name))  # type: ignore[arg-type]
 
 
 def test_objects_that_return_nothing(archive: Archive) -> None:

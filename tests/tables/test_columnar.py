@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tarkit
-from tests._tools import each_row
+from tests._tools import each_row, samples_of
 from tests.conftest import Archive, Content, Run, entries
 
 arrow: Any = pytest.importorskip("pyarrow")
@@ -123,11 +123,10 @@ def test_chosen_fields(words: str, key: str | None, expected: list[Any], run: Ru
     options = ["--set", words, *(["--key", key] if key else [])]
     run("cat", name, *options, "-o", "cat.tar")
     run("split", name, *options, "-c", "2", "-o", "split-%d.tar")
-    found = [(sample.key, dict(sample)) for sample in tarkit.open(name, set=words, key=key)]
-    assert found == [(sample.key, dict(sample)) for sample in tarkit.open("cat.tar")] == expected
+    assert samples_of(tarkit.open(name, set=words, key=key)) == samples_of(tarkit.open("cat.tar")) == expected
     assert Path("split-0.tar").read_bytes() == Path("cat.tar").read_bytes()
     run("create", name, "--format", "parquet", *options, "-o", "create.tar")
-    created = [(sample.key, dict(sample)) for sample in tarkit.open("create.tar")]
+    created = samples_of(tarkit.open("create.tar"))
     assert created == [(each if key else each.removeprefix("t/"), fields) for each, fields in expected]
 
 

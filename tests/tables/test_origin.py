@@ -21,6 +21,7 @@ from tarkit.pipeline.run import Run
 from tarkit.streams.location import file_location
 from tarkit.tables.content import ContentLoader, loaded
 from tarkit.tables.recipe import read_recipe
+from tests._tools import samples_of
 
 Sample = tuple[str, dict[str, bytes]]
 
@@ -33,11 +34,6 @@ def dataset(lines: Iterable[bytes]) -> Dataset:
         return loaded(read_recipe(lines, "recipe", pipes_allowed=False), load)
 
     return Dataset(TableOrigin(file_location("recipe"), rows, "gather them"), Run)
-
-
-def samples(data: Iterable[tarkit.Sample]) -> list[Sample]:
-    """Return the keys and fields of all samples."""
-    return [(sample.key, {field: bytes(sample[field]) for field in sample}) for sample in data]
 
 
 @pytest.fixture
@@ -74,12 +70,12 @@ def test_steps(recipe: tuple[list[bytes], list[Sample]]) -> None:
     Path("recipe").write_bytes(b"".join(lines))
     tarkit.create("recipe", "a.tar")
     archive = tarkit.open("a.tar")
-    assert samples(archive) == samples(dataset(lines)) == want
+    assert samples_of(archive) == samples_of(dataset(lines)) == want
     for chain in CHAINS:
-        assert samples(chain(dataset(lines))) == samples(chain(archive))
+        assert samples_of(chain(dataset(lines))) == samples_of(chain(archive))
         chain(dataset(lines)).write("one.tar")
         chain(archive).write("two.tar")
-        assert samples(tarkit.open("one.tar")) == samples(tarkit.open("two.tar")) == samples(chain(archive))
+        assert samples_of(tarkit.open("one.tar")) == samples_of(tarkit.open("two.tar")) == samples_of(chain(archive))
         os.unlink("one.tar")
         os.unlink("two.tar")
     with pytest.warns(tarkit.TarkitWarning, match="1 entry without a key is left out"):
@@ -99,14 +95,14 @@ def test_steps_of_a_tree(recipe: tuple[list[bytes], list[Sample]]) -> None:
     archives = tarkit.open([shard.name for shard in shards])
     for skip_missing in (False, True):
         tree = Dataset(TreeOrigin(plan, plan.shards, skip_missing=skip_missing), Run)
-        assert samples(tree) == samples(archives) == samples(archives.sort())
+        assert samples_of(tree) == samples_of(archives) == samples_of(archives.sort())
         for number, shard in enumerate(shards):
             tree.only([number]).write("one.tar")
             assert Path("one.tar").read_bytes() == Path(shard.name).read_bytes()
         for chain in CHAINS:
-            assert samples(chain(tree)) == samples(chain(archives))
+            assert samples_of(chain(tree)) == samples_of(chain(archives))
             chain(tree).write("one.tar")
-            assert samples(tarkit.open("one.tar")) == samples(chain(archives))
+            assert samples_of(tarkit.open("one.tar")) == samples_of(chain(archives))
         assert [shard.samples for shard in tree.split(f"t-{skip_missing}-%d.tar", count=40)] == [40, 20]
 
 
