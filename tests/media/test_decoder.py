@@ -13,17 +13,10 @@ from tarkit.decoding.decoder import parse_decode
 from tarkit.decoding.forms import FORMS
 from tarkit.errors import TarkitError
 from tests._tools import each_row
+from tests.media._files import gradients as picture
 
 numpy = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
-
-
-def picture(format: str = "PNG", mode: str = "RGB") -> bytes:
-    """Return a picture with several colours."""
-    file = io.BytesIO()
-    image = Image.radial_gradient("L").resize((12, 8))
-    Image.merge("RGBA", [image, image.rotate(90), image.rotate(180), image]).convert(mode).save(file, format)
-    return file.getvalue()
 
 
 @each_row(
@@ -125,8 +118,8 @@ def test_images_are_those_of_webdataset(name: str, mode: str) -> None:
 def test_pictures_by_content() -> None:
     """A rule with the name of a form makes a picture of any field, also a compressed one."""
     decoder = parse_decode({"bin": "l8", "json": "rgb8", "dat.gz": "l8"})
-    assert decoder.decode("bin", picture("JPEG")).shape == (8, 12)
-    assert decoder.decode("json", picture("WEBP")).shape == (8, 12, 3)
+    assert decoder.decode("bin", picture(format="JPEG")).shape == (8, 12)
+    assert decoder.decode("json", picture(format="WEBP")).shape == (8, 12, 3)
     assert decoder.decode("dat.gz", gzip.compress(picture())).shape == (8, 12)
     assert parse_decode("rgb8").decode("jpg.gz", gzip.compress(picture())).shape == (8, 12, 3)
     assert parse_decode("rgb8").decode("bin", picture()) == picture()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
-import struct
 import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -18,6 +16,7 @@ from tarkit.media import limits
 from tarkit.media.coding import Coder
 from tests._tools import each_row
 from tests.conftest import Run
+from tests.media._files import npy, npz, png
 
 numpy = pytest.importorskip("numpy")
 
@@ -30,26 +29,18 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TARKIT_DECODE_LIMIT", "4MiB")
 
 
-def npy() -> bytes:
-    file = io.BytesIO()
-    numpy.save(file, numpy.zeros(SIZE, "u1"))
-    return file.getvalue()
+ZEROS = numpy.zeros(SIZE, "u1")
 
 
-def npz() -> bytes:
-    file = io.BytesIO()
-    numpy.savez_compressed(file, a=numpy.zeros(SIZE // 2, "u1"), b=numpy.zeros(SIZE // 2, "u1"))
-    return file.getvalue()
+def halves() -> bytes:
+    """Return an npz whose arrays are large together."""
+    return npz(compressed=True, a=ZEROS[: SIZE // 2], b=ZEROS[: SIZE // 2])
 
 
-def png() -> bytes:
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
+def dark() -> bytes:
+    """Return a picture of zeros."""
     width, height = 2000, SIZE // 2000 + 1
-    pixels = zlib.compress(bytes((width + 1) * height), 9)
-    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    return png(width, height, bytes((width + 1) * height))
 
 
 def flac() -> bytes:
@@ -71,11 +62,11 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "txt.gz": lambda: gzip.compress(bytes(SIZE)),
     "json.gz": lambda: gzip.compress(b" " * SIZE + b"1"),
     "a.txt.gz": lambda: gzip.compress(bytes(SIZE // 60)) * 61,
-    "npy.gz": lambda: gzip.compress(npy()),
-    "npz": npz,
-    "npz.gz": lambda: gzip.compress(npz()),
-    "png": png,
-    "png.gz": lambda: gzip.compress(png()),
+    "npy.gz": lambda: gzip.compress(npy(ZEROS)),
+    "npz": halves,
+    "npz.gz": lambda: gzip.compress(halves()),
+    "png": dark,
+    "png.gz": lambda: gzip.compress(dark()),
     "flac": flac,
     "pth": pth,
 }
@@ -103,7 +94,7 @@ def test_a_large_field() -> None:
     with limits.compressed_field(100):
         assert limits.decode_limit(1 << 20) == 4 << 20
     assert limits.decode_limit(1 << 20) == 8 << 20
-    value = Coder().decode("npy", npy())
+    value = Coder().decode("npy", npy(ZEROS))
     assert value.nbytes == SIZE
     assert Coder().decode("txt.gz", gzip.compress(data.hex().encode())) == data.hex()
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tarkit.errors import TarkitError
 from tarkit.media.coding import KINDS, Coded, Coder
-from tests._tools import each_row
+from tests._tools import each_row, error_line
 
 numpy = pytest.importorskip("numpy")
 msgpack = pytest.importorskip("msgpack")
@@ -130,10 +130,7 @@ def test_values_that_cbor_does_not_keep(value: object) -> None:
 )
 def test_decoding_errors(field: str, data: bytes, said: str) -> None:
     """An error is one line that names the field; lengths that the content claims allocate nothing."""
-    with pytest.raises(TarkitError) as raised:
-        Coder().decode(field, data)
-    assert str(raised.value).startswith(said)
-    assert "\n" not in str(raised.value)
+    assert error_line(Coder().decode, field, data).startswith(said)
 
 
 def test_compressed_fields() -> None:
@@ -220,9 +217,7 @@ def test_sound_that_cannot_be_written_twice_alike() -> None:
 )
 def test_values_that_are_no_sound(field: str, value: object, said: str) -> None:
     """Values that a format would change silently are errors."""
-    with pytest.raises(TarkitError) as raised:
-        Coder().encode(field, value)
-    assert str(raised.value).startswith(f"field {field!r}: {said}")
+    assert error_line(Coder().encode, field, value).startswith(f"field {field!r}: {said}")
 
 
 FIELDS = [

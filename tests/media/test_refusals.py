@@ -6,7 +6,6 @@ import io
 import struct
 import warnings
 import zipfile
-import zlib
 from typing import Any
 
 import pytest
@@ -18,7 +17,8 @@ from tarkit.errors import TarkitError
 from tarkit.media.coding import Coder
 from tarkit.media.coding_pictures import MODES
 from tarkit.sizes import plural
-from tests._tools import each_row
+from tests._tools import each_row, error_line
+from tests.media._files import npy, png
 
 numpy = pytest.importorskip("numpy")
 PIL = pytest.importorskip("PIL")
@@ -26,27 +26,8 @@ Image = pytest.importorskip("PIL.Image")
 
 FIELDS = ("jpg", "png", "webp", "gif", "bmp", "tif", "pnm", "pbm", "pgm", "ppm")
 FORMATS = {"jpg": "JPEG", "tif": "TIFF", "pnm": "PPM", "png": "PNG", "webp": "WEBP", "gif": "GIF", "bmp": "BMP"}
-ALL_MODES = [
-    "1",
-    "L",
-    "LA",
-    "La",
-    "P",
-    "PA",
-    "RGB",
-    "RGBA",
-    "RGBX",
-    "RGBa",
-    "CMYK",
-    "YCbCr",
-    "LAB",
-    "HSV",
-    "I",
-    "I;16",
-    "I;16L",
-    "I;16B",
-    "F",
-]
+ALL_MODES = ["1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "LAB", "HSV"]
+ALL_MODES += ["I", "I;16", "I;16L", "I;16B", "F"]
 MOST_LOSS = {"jpg": 12, "webp": 12}
 
 
@@ -122,9 +103,7 @@ def test_modes_that_a_format_keeps(field: str, mode: str) -> None:
 )
 def test_refused(field: str, value: object, said: str) -> None:
     """The error says what the format cannot hold."""
-    with pytest.raises(TarkitError) as raised:
-        Coder().encode(field, value)
-    assert str(raised.value).startswith(f"field '{field}': {said}")
+    assert error_line(Coder().encode, field, value).startswith(f"field '{field}': {said}")
 
 
 def palette(transparency: object, field: str = "png") -> Any:
@@ -201,45 +180,24 @@ def test_a_mask_over_an_unchanged_array(field: str) -> None:
 
 def deep_png(colour: int, bands: int) -> bytes:
     """Return a PNG of one pixel with 16 bits a channel."""
-
-    def chunk(name: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-    head = struct.pack(">IIBBBBB", 1, 1, 16, colour, 0, 0, 0)
-    pixel = zlib.compress(b"\0" + bytes(range(2 * bands)))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixel) + chunk(b"IEND", b"")
+    return png(1, 1, b"\0" + bytes(range(2 * bands)), 16, colour)
 
 
 def deep_tiff(before: bytes = b"II*\0") -> bytes:
     """Return a TIFF of one RGB pixel with 16 bits a channel, as a frame behind others where `before` is a TIFF."""
     start = max(len(before), 8)
-    tags = [
-        (256, 3, 1, 1),
-        (257, 3, 1, 1),
-        (258, 3, 3, start),
-        (259, 3, 1, 1),
-        (262, 3, 1, 2),
-        (273, 4, 1, start + 6),
-        (277, 3, 1, 3),
-        (278, 3, 1, 1),
-        (279, 4, 1, 6),
-    ]
+    tags = [(256, 3, 1, 1), (257, 3, 1, 1), (258, 3, 3, start), (259, 3, 1, 1), (262, 3, 1, 2)]
+    tags += [(273, 4, 1, start + 6), (277, 3, 1, 3), (278, 3, 1, 1), (279, 4, 1, 6)]
     content = struct.pack("<3H", 16, 16, 16) + bytes(range(6))
     if len(before) > 4:
-        image = Image.open(io.BytesIO(before))
-        directory = struct.unpack("<I", before[4:8])[0]
-        end = directory + 2 + 12 * struct.unpack("<H", before[directory : directory + 2])[0]
-        assert image.n_frames == 1
+        first = struct.unpack("<I", before[4:8])[0]
+        end = first + 2 + 12 * struct.unpack("<H", before[first : first + 2])[0]
+        assert Image.open(io.BytesIO(before)).n_frames == 1
         before = before[:end] + struct.pack("<I", start + 12) + before[end + 4 :]
     else:
         before += struct.pack("<I", start + 12)
-    return (
-        before
-        + content
-        + struct.pack("<H", len(tags))
-        + b"".join(struct.pack("<HHII", *tag) for tag in tags)
-        + bytes(4)
-    )
+    directory = struct.pack("<H", len(tags)) + b"".join(struct.pack("<HHII", *tag) for tag in tags)
+    return before + content + directory + bytes(4)
 
 
 DEEP = {
@@ -328,12 +286,8 @@ def test_names_of_arrays_that_numpy_mistakes() -> None:
 )
 def test_bytes_behind_an_array(dtype: Any, pickles: bool) -> None:
     """An array that other bytes follow is refused, as values of MessagePack and CBOR are: two arrays are not one."""
-    file = io.BytesIO()
-    numpy.save(file, numpy.zeros(3, dtype), allow_pickle=pickles)
-    coder = Coder(pickles)
-    assert coder.decode("npy", file.getvalue()).shape == (3,)
-    for more in (b"\0", b"more bytes", file.getvalue()):
-        with pytest.raises(
-            TarkitError, match=f"field 'npy': {plural(len(more), 'byte follows', 'bytes follow')} the array"
-        ):
-            coder.decode("npy", file.getvalue() + more)
+    data, coder = npy(numpy.zeros(3, dtype)), Coder(pickles)
+    assert coder.decode("npy", data).shape == (3,)
+    for more in (b"\0", b"more bytes", data):
+        said = f"field 'npy': {plural(len(more), 'byte follows', 'bytes follow')} the array"
+        assert error_line(coder.decode, "npy", data + more).startswith(said)

@@ -13,20 +13,13 @@ from tarkit.decoding.forms import FORMS
 from tarkit.errors import TarkitError
 from tarkit.media.coding import Coded, Coder
 from tests._tools import each_row
+from tests.media._files import gradients as picture
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 webdataset = pytest.importorskip("webdataset")
-
-
-def picture(mode: str = "RGB", format: str = "PNG") -> bytes:
-    """Return a picture with several colours."""
-    file = io.BytesIO()
-    image = Image.radial_gradient("L").resize((12, 8))
-    Image.merge("RGBA", [image, image.rotate(90), image.rotate(180), image]).convert(mode).save(file, format)
-    return file.getvalue()
 
 
 VALUES = [

@@ -9,7 +9,6 @@ import random
 import re
 import resource
 import struct
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,9 @@ import pytest
 from tarkit.media import whole
 from tarkit.media.limits import NotDecoded, TooLarge
 from tarkit.media.whole import content_fault, is_decodable, load_decoder
-from tests._tools import each_row
+from tests._tools import each_row, raising
+from tests.media._files import npy as npy_of
+from tests.media._files import npz, png
 
 numpy = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
@@ -52,12 +53,6 @@ def npy(*shape: int, data: bytes | None = None) -> bytes:
     return b"\x93NUMPY\x01\0" + struct.pack("<H", len(head)) + head.encode() + held
 
 
-def npz() -> bytes:
-    file = io.BytesIO()
-    numpy.savez(file, a=numpy.arange(300), b=numpy.arange(20.0))
-    return file.getvalue()
-
-
 WHOLE: dict[str, tuple[str, Callable[[], bytes]]] = {
     "JPEG": ("jpg", lambda: picture("JPEG")),
     "progressive JPEG": ("seg.JPEG", lambda: picture("JPEG", progressive=True)),
@@ -79,7 +74,7 @@ WHOLE: dict[str, tuple[str, Callable[[], bytes]]] = {
     "ogg": ("ogg", lambda: sound("OGG", "VORBIS")),
     "opus": ("ogg", lambda: sound("OGG", "OPUS")),
     "npy": ("npy", lambda: npy(50)),
-    "npz": ("npz", npz),
+    "npz": ("npz", lambda: npz(a=numpy.arange(300), b=numpy.arange(20.0))),
     "json": ("json", lambda: json.dumps({"a": ["é", 1.5, None]}, ensure_ascii=False).encode()),
     "json.gz": ("json.gz", lambda: gzip.compress(b'{"a": 1}')),
     "gzip of anything": ("log.gz", lambda: gzip.compress(b"\xff" * 500)),
@@ -113,20 +108,12 @@ def test_a_part_of_zeros(name: str) -> None:
         assert content_fault(field, data[:start] + bytes(len(data) - start)), start
 
 
-def chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-def large_png(side: int) -> bytes:
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(9999))) + chunk(b"IEND", b"")
-
-
+LARGE_PNG = png(9000, 9000, bytes(9999), colour=2)
 FAULTS: list[tuple[str, bytes, str]] = [
     ("jpg", b"<html>not found</html>", "it is text, not JPEG, PNG, WebP, GIF, BMP, TIFF or PPM"),
     ("jpg", b"%PDF-1.4 " + bytes(99), "it is pdf, not JPEG"),
     ("jpg", b"\xff\xd8\xff\xe0" + b"junk" * 50, "Truncated"),
-    ("png", large_png(9000), "image file is truncated"),
+    ("png", LARGE_PNG, "image file is truncated"),
     ("wav", b"hello", "Format not recognised"),
     ("npy", npy(50, data=bytes(399)), "expected 400 bytes got 399"),
     ("npy", npy(50) + b"x", "1 byte follows the array"),
@@ -160,7 +147,7 @@ def test_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """What would take more memory than the limit is no fault: whether it is whole is not known."""
     monkeypatch.setenv("TARKIT_DECODE_LIMIT", "1MiB")
     large = [
-        ("png", large_png(9000)),
+        ("png", LARGE_PNG),
         ("txt.gz", gzip.compress(bytes(2 << 20))),
         ("json", b"[" + b"[]," * 30_000 + b"1]"),
     ]
@@ -171,11 +158,9 @@ def test_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_not_decoded() -> None:
     """Objects may run code, and a kind of sound may be unknown: such content may be whole."""
-    file = io.BytesIO()
-    numpy.save(file, numpy.array([None]), allow_pickle=True)
     wav = sound("WAV", "PCM_16")
     for field, data, words in (
-        ("npy", file.getvalue(), "arrays of Python objects are pickles"),
+        ("npy", npy_of(numpy.array([None])), "arrays of Python objects are pickles"),
         ("wav", wav[:34] + b"\x2d" + wav[35:], "libsndfile does not decode it"),
     ):
         with pytest.raises(NotDecoded, match=words):
@@ -207,13 +192,7 @@ def test_c_libraries_are_quiet(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_a_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is an error that names the extra, and no fault."""
-    monkeypatch.setattr(whole.whole_pictures, "media_library", _without("simplejpeg", "images"))
+    missing = whole.MissingLibrary("JPEG", "simplejpeg", "images")
+    monkeypatch.setattr(whole.whole_pictures, "media_library", raising(missing))
     with pytest.raises(whole.MissingLibrary, match="simplejpeg"):
         load_decoder("jpg")
-
-
-def _without(name: str, extra: str) -> Callable[..., Any]:
-    def library(module: str, content: str, **_: Any) -> Any:
-        raise whole.MissingLibrary(content, name, extra)
-
-    return library
