@@ -35,6 +35,7 @@ import tarkit as tarkit_package
 from tarkit.bytereader import ByteReader
 from tarkit.cli import app
 from tarkit.errors import TarkitError
+from tarkit.samples.items import Payload
 from tarkit.samples.sample import SampleBatch, TarSample
 from tarkit.streams import files
 from tarkit.streams.command import disown_commands
@@ -222,6 +223,12 @@ class MemorySource:
     def read(self, start: int, stop: int) -> bytes:
         self.count += stop - start
         return self.data[start:stop]
+
+
+def payload_of(data: bytes, reach: int | None = None) -> Payload:
+    """Return the content of an item, of which the first `reach` bytes can be read."""
+    source: Any = MemorySource(data)
+    return Payload(source, 0, len(data), len(data) if reach is None else reach)
 
 
 class Peeked:

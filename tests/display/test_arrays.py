@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tarkit.display.arrays import SIDE, Sketch, sketch
-from tarkit.samples.items import Item, Payload, describe
-from tests._tools import MemorySource, each_row
+from tarkit.samples.items import Item, describe
+from tests._tools import each_row, payload_of
 
 numpy = pytest.importorskip("numpy", reason="numpy is not installed")
 
@@ -21,7 +21,7 @@ def item(array: Any, reach: int | None = None) -> Item:
     out = io.BytesIO()
     numpy.save(out, array)
     data = out.getvalue()
-    payload = Payload(MemorySource(data), 0, len(data), len(data) if reach is None else reach)  # type: ignore[arg-type]
+    payload = payload_of(data, reach)
     return describe(Item(b"a.npy", b"npy", len(data), "", payload=payload), payload)
 
 

@@ -18,9 +18,9 @@ import pytest
 from tarkit.display import html as pages
 from tarkit.display import pictures
 from tarkit.display.cards import class_bars, size_charts
-from tarkit.samples.items import Item, Payload, SampleItems, describe
+from tarkit.samples.items import Item, SampleItems, describe
 from tests import _browser
-from tests._tools import MemorySource, happens, program
+from tests._tools import happens, payload_of, program
 
 VOID = {"meta", "input", "img", "link", "br"}  # elements without an end
 ATTACK = (
@@ -66,8 +66,7 @@ class Tree(HTMLParser):
 
 def picture(field: bytes, kind: str, data: bytes) -> Item:
     """Return an item with a picture."""
-    source = MemorySource(data)
-    return Item(b"a." + field, field, len(data), kind, {}, payload=Payload(source, 0, len(data), len(data)))  # type: ignore[arg-type]
+    return Item(b"a." + field, field, len(data), kind, {}, payload=payload_of(data))
 
 
 def text(name: str, content: str, kind: str = "text", cut: bool = False) -> Item:
@@ -310,8 +309,7 @@ def test_arrays() -> None:
     """An array is a picture of its numbers, with their range."""
     header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2), }".ljust(117) + b"\n"
     data = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + bytes((1, 2, 3, 9))
-    source = MemorySource(data)
-    payload = Payload(source, 0, len(data), len(data))  # type: ignore[arg-type]
+    payload = payload_of(data)
     each = describe(Item(b"a.npy", b"npy", len(data), "", payload=payload), payload)
     tree = Tree(page_of(SampleItems(b"a", "x", 0, [each])))
     assert (tree.attributes("img")[0]["class"], tree.text("figcaption")) == ("pixels", ["1 to 9"])

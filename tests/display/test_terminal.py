@@ -10,6 +10,7 @@ import re
 import select
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,8 +18,8 @@ import pytest
 from tarkit.cli import screen
 from tarkit.display import pictures, terminal
 from tarkit.display.terminal import Cell, Colors, Drawn, Graphics, PictureRows
-from tarkit.samples.items import Item, Payload, SampleItems
-from tests._tools import MemorySource, each_row
+from tarkit.samples.items import Item, SampleItems
+from tests._tools import each_row, payload_of
 
 Images = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 
@@ -200,7 +201,7 @@ def item(image: Any, format: str, **settings: Any) -> Item:
     image.save(out, format, **settings)
     data = out.getvalue()
     kind = {"PPM": "netpbm"}.get(format, format.lower())
-    return Item(b"a.x", b"x", len(data), kind, {}, payload=Payload(MemorySource(data), 0, len(data), len(data)))  # type: ignore[arg-type]
+    return Item(b"a.x", b"x", len(data), kind, {}, payload=payload_of(data))
 
 
 @each_row(
@@ -248,7 +249,7 @@ def test_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Damaged pictures, bombs and large files are not drawn; the error has the reason."""
     good = item(Images.new("RGB", (300, 300)), "PNG")
     assert good.payload
-    cut = Item(b"a.x", b"x", 60, "png", {}, payload=Payload(good.payload.source, 0, 60, 60))
+    cut = Item(b"a.x", b"x", 60, "png", {}, payload=replace(good.payload, size=60, reach=60))
     with pytest.raises(pictures.Undrawn, match="cannot be decoded"):
         pictures.thumbnail(cut, 10, 10)
     monkeypatch.setattr(pictures, "PIXELS", 80_000)

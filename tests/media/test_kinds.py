@@ -16,10 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.media import headers, kinds
-from tarkit.media import headers as arrays
-from tarkit.samples.items import Item, Payload, describe
+from tarkit.samples.items import Item, describe
 from tarkit.samples.items_text import about_words
-from tests._tools import MemorySource, each_row
+from tests._tools import each_row, payload_of
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 640, 480) + b"\x08\2\0\0\0"
 GIF = b"GIF89a" + struct.pack("<HH", 30, 20)
@@ -309,10 +308,10 @@ def npy(header: str, version: int = 1, payload: bytes = b"") -> bytes:
 def test_npy_by_hand() -> None:
     """Headers of each version and of other writers are read; invalid ones are no array."""
     plain = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }\n"
-    assert arrays.npy(reader(npy(plain))) == ("float32", (3, 4), False, 10 + len(plain) + 48)
-    assert arrays.npy(reader(npy(plain, 2))) == ("float32", (3, 4), False, 12 + len(plain) + 48)
+    assert headers.npy(reader(npy(plain))) == ("float32", (3, 4), False, 10 + len(plain) + 48)
+    assert headers.npy(reader(npy(plain, 2))) == ("float32", (3, 4), False, 12 + len(plain) + 48)
     other = '{"shape":(5L,),"fortran_order":True,"descr":">i8"}'
-    assert arrays.npy(reader(npy(other))) == ("int64 big-endian", (5,), False, 10 + len(other) + 40)
+    assert headers.npy(reader(npy(other))) == ("int64 big-endian", (5,), False, 10 + len(other) + 40)
     for descr, dtype, pickled in [
         ("'|O'", "object", True),
         ("'|b1'", "bool", False),
@@ -323,15 +322,15 @@ def test_npy_by_hand() -> None:
         ("[('a', '<f4'), ('b', '|O')]", "structured", True),
         ("[('a', '<f4')]", "structured", False),
     ]:
-        found = arrays.npy(reader(npy(f"{{'descr': {descr}, 'fortran_order': False, 'shape': ()}}")))
+        found = headers.npy(reader(npy(f"{{'descr': {descr}, 'fortran_order': False, 'shape': ()}}")))
         assert found is not None
         assert (found.dtype, found.shape, found.pickled) == (dtype, (), pickled)
     huge = "9" * 5000
     for bad in ("{}", "{'descr': '<f4'}", f"{{'descr': '<f4', 'shape': ({huge},)}}", "{'descr': f(), 'shape': (1,)}"):
-        assert arrays.npy(reader(npy(bad))) is None
-    assert arrays.npy(reader(npy("{'descr': '<f4', 'shape': (" + "1," * 100 + ")}"))) is None
-    assert arrays.npy(reader(npy(plain)[:40])) is None
-    assert arrays.npy(reader(b"")) is None
+        assert headers.npy(reader(npy(bad))) is None
+    assert headers.npy(reader(npy("{'descr': '<f4', 'shape': (" + "1," * 100 + ")}"))) is None
+    assert headers.npy(reader(npy(plain)[:40])) is None
+    assert headers.npy(reader(b"")) is None
 
 
 @each_row("dtype", ["float32", ">f8", "int8", "uint16", "bool", "complex64", "O", "S5", "f4,i8"])
@@ -341,7 +340,7 @@ def test_npy_of_numpy(dtype: str) -> None:
     array = numpy.zeros((3, 0, 5) if dtype == "int8" else (2, 3), dtype)
     out = io.BytesIO()
     numpy.save(out, array)
-    found = arrays.npy(reader(out.getvalue()))
+    found = headers.npy(reader(out.getvalue()))
     assert found is not None
     assert found.shape == array.shape
     assert found.pickled == (dtype == "O")
@@ -356,13 +355,22 @@ def test_npz_of_numpy(save: str) -> None:
     numpy = pytest.importorskip("numpy")
     out = io.BytesIO()
     getattr(numpy, save)(out, a=numpy.zeros((300, 40)), b=numpy.arange(5, dtype="<i4"), c=numpy.array([{}]))
-    found, whole = arrays.members(reader(out.getvalue()))
+    found, whole = headers.members(reader(out.getvalue()))
     assert [(each.name, each.array and each.array[:3]) for each in found] == [
         ("a.npy", ("float64", (300, 40), False)),
         ("b.npy", ("int32", (5,), False)),
         ("c.npy", ("object", (1,), True)),
     ]
     assert whole
+
+
+def zipped(members: dict[str, bytes], out: io.BytesIO | None = None) -> bytes:
+    """Return a zip of compressed members, which is written to `out`."""
+    out = out or io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in members.items():
+            file.writestr(name, data)
+    return out.getvalue()
 
 
 def test_zip() -> None:
@@ -378,18 +386,13 @@ def test_zip() -> None:
         def tell(self) -> int:
             raise OSError
 
-    def packed(out: io.BytesIO) -> bytes:
-        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
-            for name in ("a.txt", "\u00e9.npy"):
-                file.writestr(name, b"x" * 1000)
-        return out.getvalue()
-
-    data = packed(io.BytesIO())
-    assert arrays.members(reader(data)) == ([("a.txt", None), ("\u00e9.npy", None)], True)
-    assert arrays.members(reader(packed(Pipe()))) == ([("a.txt", None)], False)
-    assert arrays.members(reader(data[:60])) == ([("a.txt", None)], False)
-    assert arrays.members(reader(b"PK\x03\x04" + bytes(26)))[1] is False
-    assert arrays.members(reader(b"")) == ([], False)
+    members = dict.fromkeys(("a.txt", "\u00e9.npy"), b"x" * 1000)
+    data = zipped(members)
+    assert headers.members(reader(data)) == ([("a.txt", None), ("\u00e9.npy", None)], True)
+    assert headers.members(reader(zipped(members, Pipe()))) == ([("a.txt", None)], False)
+    assert headers.members(reader(data[:60])) == ([("a.txt", None)], False)
+    assert headers.members(reader(b"PK\x03\x04" + bytes(26)))[1] is False
+    assert headers.members(reader(b"")) == ([], False)
 
 
 def test_safetensors() -> None:
@@ -397,16 +400,15 @@ def test_safetensors() -> None:
     header = {"__metadata__": {"a": "b"}, "w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
     text = json.dumps(header).encode()
     data = struct.pack("<Q", len(text)) + text + bytes(24)
-    assert arrays.safetensors(reader(data), len(data)) == [("w", ("F32", (2, 3), False, None))]
+    assert headers.safetensors(reader(data), len(data)) == [("w", ("F32", (2, 3), False, None))]
     for bad in (b"", data[:20], struct.pack("<Q", 1 << 40) + b"{}", struct.pack("<Q", 2) + b"[]", data[:7]):
-        assert arrays.safetensors(reader(bad), len(bad)) is None
+        assert headers.safetensors(reader(bad), len(bad)) is None
 
 
 def seen(data: bytes, field: bytes = b"x", reach: int | None = None) -> tuple[Item, int]:
     """Return the item with its description, and how many bytes were read for it."""
-    source = MemorySource(data)
-    payload = Payload(source, 0, len(data), len(data) if reach is None else reach)  # type: ignore[arg-type]
-    return describe(Item(b"a." + field, field, len(data), ""), payload), source.count
+    payload = payload_of(data, reach)
+    return describe(Item(b"a." + field, field, len(data), ""), payload), payload.source.count  # type: ignore[attr-defined]
 
 
 SEEN: list[tuple[bytes, bytes, str, dict[str, Any]]] = [
@@ -444,15 +446,9 @@ def test_describe(data: bytes, field: bytes, kind: str, about: dict[str, Any]) -
 
 def test_describe_zip() -> None:
     """A zip of arrays is an npz. Members that are pickles are listed, not opened."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as file:
-        file.writestr("w/data.pkl", b"\x80\x04.")
-    assert seen(out.getvalue(), b"pth")[0].about == {"members": ["w/data.pkl"], "note": "pickled objects, not opened"}
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as file:
-        file.writestr("a.npy", npy("{'descr': '<f4', 'shape': (2,)}"))
-        file.writestr("b.npy", b"no array")
-    item, _ = seen(out.getvalue(), b"npz")
+    pickled = {"members": ["w/data.pkl"], "note": "pickled objects, not opened"}
+    assert seen(zipped({"w/data.pkl": b"\x80\x04."}), b"pth")[0].about == pickled
+    item, _ = seen(zipped({"a.npy": npy("{'descr': '<f4', 'shape': (2,)}"), "b.npy": b"no array"}), b"npz")
     assert (item.kind, item.about) == (
         "npz",
         {"arrays": [{"name": "a", "dtype": "float32", "shape": [2]}, {"name": "b", "dtype": None, "shape": None}]},
@@ -486,18 +482,10 @@ def test_only_heads_are_read(make: Callable[[], bytes]) -> None:
     assert count < 20_000
 
 
-def packed_arrays() -> bytes:
-    """Return a compressed .npz file."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("a.npy", npy("{'descr': '<f4', 'shape': (2,)}"))
-        file.writestr("b.npy", npy("{'descr': '<f4', 'shape': ()}"))
-    return out.getvalue()
-
-
+ARRAYS = {"a.npy": npy("{'descr': '<f4', 'shape': (2,)}"), "b.npy": npy("{'descr': '<f4', 'shape': ()}")}
 TENSORS = b'{"w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}'
 WHOLE = [PNG, JPEG, EXIF[-400:], GIF, BMP, VP8, VP8L, VP8X, tiff("<", 3, 4), tiff(">", 3, 4), AVIF, JP2, wav(0.01),
-         flac(5), npy("{'descr': '<f4', 'shape': (2,)}"), packed_arrays(), struct.pack("<Q", len(TENSORS)) + TENSORS,
+         flac(5), npy("{'descr': '<f4', 'shape': (2,)}"), zipped(ARRAYS), struct.pack("<Q", len(TENSORS)) + TENSORS,
          b"P6 3 4 255 " + bytes(36), b'{"a": [1, "\xc3\xa9"]}', b"\x1a\x45\xdf\xa3webm", b"BM"]  # fmt: skip
 
 
