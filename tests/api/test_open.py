@@ -11,12 +11,12 @@ import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 
 import tarkit
-from tests._tools import each_row, samples_of
+from tests._tools import each_row, raising, samples_of
 from tests.api._inputs import until_error
 from tests.conftest import Archive, tar
 
@@ -279,11 +279,7 @@ def test_a_command_that_fails(archive: Archive) -> None:
 
 def test_an_error_of_a_file_object() -> None:
     """The exception is raised unchanged."""
-
-    class Broken(io.BytesIO):
-        def read(self, n: int | None = -1) -> bytes:
-            raise RuntimeError("the network is down")
-
-    file: BinaryIO = Broken(tar(AB))
+    file = Raw(tar(AB))
+    file.read = raising(RuntimeError("the network is down"))  # type: ignore[method-assign]
     with pytest.raises(RuntimeError, match="the network is down"):
         list(tarkit.open(file))

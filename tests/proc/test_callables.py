@@ -26,7 +26,7 @@ from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
 from tarkit.streams import command
 from tarkit.streams.command import start_of
-from tests._tools import PATIENT, archive, descriptors, happens, on_disk
+from tests._tools import PATIENT, archive, descriptors, happens, on_disk, raising
 
 Sample = dict[str, Any]
 Found = list[tuple[str, dict[str, bytes]]]
@@ -276,11 +276,7 @@ def test_pipes_of_other_processes_are_closed() -> None:
 
 def test_a_fork_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed fork is an error of the system, and no pipe stays open."""
-
-    def refuses() -> int:
-        raise OSError(errno.EAGAIN, "no more processes")
-
-    monkeypatch.setattr(os, "fork", refuses)
+    monkeypatch.setattr(os, "fork", raising(OSError(errno.EAGAIN, "no more processes")))
     before = descriptors()
     with pytest.raises(TarkitError, match=r"'map\(dict\)' cannot be started: no more processes"):
         mapped(dict, 2)

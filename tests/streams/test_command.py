@@ -260,18 +260,9 @@ def test_at_a_terminal() -> None:
 
 def test_a_signal_while_a_program_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal during the start of a program is delayed until the program can be ended."""
-    real = subprocess.Popen
-
-    def popen(*words: Any, **settings: Any) -> Any:
-        process = real(*words, **settings)
-        signals._interrupt(signal.SIGTERM, None)
-        return process
-
     before = set(commands._running)
-    monkeypatch.setattr(signals._shield, "kept", [])
-    monkeypatch.setattr(signals, "_ending", False)
     with monkeypatch.context() as patched:
-        patched.setattr(subprocess, "Popen", popen)
+        interrupt_after("Popen", patched)
         with pytest.raises(Interrupted):
             Program(("sleep", "60"))
     [program] = commands._running - before

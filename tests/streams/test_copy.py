@@ -14,7 +14,7 @@ import pytest
 
 from tarkit.streams import copy as copying
 from tarkit.streams.copy import CHUNK, Copier, Short, is_pipe, widen, writev_all
-from tests._tools import each_row
+from tests._tools import each_row, raising
 
 DATA = random.Random(3).randbytes(1_200_000)
 CALLS = ("copy_file_range", "sendfile")
@@ -194,11 +194,7 @@ def test_shrinking_while_it_is_copied(source: int, tmp_path: Path, monkeypatch: 
 def test_real_errors(number: int, source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk is no refusal: no other call is tried."""
     for name in (*CALLS, "write"):
-
-        def fail(*args: object) -> int:
-            raise OSError(number, os.strerror(number))
-
-        monkeypatch.setattr(os, name, fail)
+        monkeypatch.setattr(os, name, raising(OSError(number, os.strerror(number))))
     target = Target("file", tmp_path)
     copier = Copier(target.fd)
     with pytest.raises(OSError, match=r".") as error:

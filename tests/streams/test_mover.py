@@ -19,7 +19,7 @@ from tarkit.streams.copy import Copier
 from tarkit.streams.readers import DescriptorReader
 from tarkit.streams.sink import FileSink
 from tarkit.streams.source import FileSource, StreamSource
-from tests._tools import PATIENT, descriptors
+from tests._tools import PATIENT, descriptors, raising
 
 LONG = 100_000  # replaces the minimum of megabytes for a copy in a thread
 DATA = b"".join(bytes([number]) * 25_000 for number in range(12))
@@ -132,11 +132,7 @@ def test_a_full_disk(tmp_path: Path, source: FileSource) -> None:
 
 def test_no_thread(tmp_path: Path, source: FileSource, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the system starts no more threads, the caller copies."""
-
-    def start(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(threading.Thread, "start", raising(RuntimeError("can't start new thread")))
     with FileSink(str(tmp_path / "out")) as sink:
         source.send(0, len(DATA), sink)
     assert (tmp_path / "out").read_bytes() == DATA

@@ -20,7 +20,7 @@ from tarkit import signals
 from tarkit.errors import CommandFailed, Interrupted, TarkitError
 from tarkit.streams.copy import Short
 from tarkit.streams.sink import CommandSink, DescriptorSink, EncodedSink, FileSink, discard_unfinished, open_sink
-from tests._tools import descriptors, each_row, fd_of, on_disk
+from tests._tools import descriptors, each_row, fd_of, on_disk, raising
 
 PART = ".part"
 pytestmark = pytest.mark.usefixtures("here")
@@ -149,7 +149,7 @@ def test_the_unfinished_file_of_another_process() -> None:
 def test_a_fresh_output_replaces_nothing(late: bool, links: bool, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`fresh` replaces no file, neither an old one nor one written meanwhile, with and without hard links."""
     if not links:
-        monkeypatch.setattr(os, "link", refused)
+        monkeypatch.setattr(os, "link", REFUSED)
     with open_sink("path", "new", fresh=True) as sink:
         sink.write(b"mine")
     assert (here / "new").read_bytes() == b"mine"
@@ -161,16 +161,15 @@ def test_a_fresh_output_replaces_nothing(late: bool, links: bool, here: Path, mo
     assert sorted(os.listdir()) == ["new", "old"]
 
 
+REFUSED = raising(PermissionError(errno.EPERM, "Operation not permitted"))
+"""What a file system does that has no links, or no modes."""
+
+
 def write_late(path: Path) -> None:
     """Write a file, and meanwhile another of the same name."""
     with open_sink("path", path.name, fresh=True) as sink:
         sink.write(b"mine")
         path.write_bytes(b"theirs")
-
-
-def refused(*words: object) -> None:
-    """Raise the error of a file system without links, or modes."""
-    raise PermissionError(errno.EPERM, "Operation not permitted")
 
 
 def test_abort_leaves_nothing() -> None:
@@ -207,7 +206,7 @@ def test_a_mode_that_cannot_be_set(here: Path, monkeypatch: pytest.MonkeyPatch) 
     """Where a file cannot get the mode of the one that it replaces, nothing is left open, nor on the disk."""
     Path("out").write_text("before")
     before = descriptors()
-    monkeypatch.setattr(os, "fchmod", refused)
+    monkeypatch.setattr(os, "fchmod", REFUSED)
     with pytest.raises(PermissionError) as error:
         open_sink("path", "out")
     assert error.value.filename == "out"
@@ -244,12 +243,8 @@ def test_a_second_signal_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_signal_while_an_unfinished_file_is_removed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unfinished file that is interrupted during its removal stays known, and is removed by the cleanup."""
     sink = open_sink("path", "out")
-
-    def late(path: str) -> None:
-        raise Interrupted(signal.SIGTERM)
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "unlink", late)
+        patch.setattr(os, "unlink", raising(Interrupted(signal.SIGTERM)))
         with pytest.raises(Interrupted):
             sink.abort()
     assert len(list(here.iterdir())) == 1
@@ -287,13 +282,9 @@ def test_failures_at_the_end(call: str, monkeypatch: pytest.MonkeyPatch, here: P
     """A late error is raised with the name of the output, which does not appear; so if its file was removed."""
     sink = open_sink("path", "out", sync=True)
     sink.write(b"x")
-
-    def fail(*args: object) -> None:
-        raise OSError(errno.EDQUOT, "quota")
-
     with monkeypatch.context() as patch:
         if call:
-            patch.setattr(os, call, fail)
+            patch.setattr(os, call, raising(OSError(errno.EDQUOT, "quota")))
         else:
             os.unlink(listing()[0])
         with pytest.raises(OSError, match=r"quota|No such file") as error:
@@ -366,12 +357,8 @@ def test_a_descriptor_that_is_not_open() -> None:
 def test_closing_a_descriptor_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of `close`, as on a network file system, is raised with the name of the output."""
     sink = DescriptorSink(os.open("out", os.O_WRONLY | os.O_CREAT), "a name")
-
-    def fail(fd: int) -> None:
-        raise OSError(errno.EIO, "lost")
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "close", fail)
+        patch.setattr(os, "close", raising(OSError(errno.EIO, "lost")))
         with pytest.raises(OSError, match="lost") as error:
             sink.close()
     assert error.value.filename == "a name"

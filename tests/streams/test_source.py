@@ -7,6 +7,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from tarkit.streams.readers import DescriptorReader, Prepended
 from tarkit.streams.sink import Sink, open_sink
 from tarkit.streams.source import HELD, FileSource, Gather, StreamSource, gather
 from tarkit.tar import fast
-from tests._tools import Chunks, Log, counted, each_row, fd_of, on_disk, stream, traced
+from tests._tools import Chunks, Log, counted, each_row, fd_of, on_disk, raising, stream, traced
 
 DATA = random.Random(7).randbytes(300_000)
 MIB = 1 << 20
@@ -137,7 +138,7 @@ def test_recent_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert reads == [start for start, _ in far]
     source.peek(20_000, 270_000)  # more than any read-ahead
     with monkeypatch.context() as broken:
-        broken.setattr(os, "preadv", lambda *given: (_ for _ in ()).throw(OSError(5, "bad disk")))
+        broken.setattr(os, "preadv", raising(OSError(5, "bad disk")))
         with pytest.raises(OSError, match="bad disk"):
             source.peek(280_000, 20_000)
     for start in range(20_000, 289_000, 700):
@@ -292,11 +293,8 @@ def pipe() -> Iterator[Callable[[bytes], int]]:
         read, write = os.pipe()
 
         def run() -> None:
-            with open(write, "wb") as file:
-                try:
-                    file.write(data)
-                except BrokenPipeError:
-                    pass
+            with suppress(BrokenPipeError), open(write, "wb") as file:
+                file.write(data)
 
         thread = threading.Thread(target=run)
         thread.start()
@@ -305,10 +303,8 @@ def pipe() -> Iterator[Callable[[bytes], int]]:
 
     yield fill
     for thread, read in threads:
-        try:
+        with suppress(OSError):
             os.close(read)
-        except OSError:
-            pass
         thread.join()
 
 
