@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
 import tarkit
-from tests.conftest import Content
+from tests._tools import each_row
+from tests.conftest import Content, Feed
+
+Way: TypeAlias = Callable[[str], str]
+each_way = each_row("way", [str, "pipe:cat {}".format, Feed("gzip")])
+"""Run a test with each way to name an archive: a function of its path. Each can be read more than once."""
 
 MANY: dict[str, Content] = {
     f"{'ab'[i % 2]}/{i}.{field}": content

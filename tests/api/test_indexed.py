@@ -79,8 +79,6 @@ def test_as_the_dataset(indexed: tarkit.IndexedDataset) -> None:
 
 @pytest.mark.slow
 def test_threads_share_it(indexed: tarkit.IndexedDataset) -> None:
-    """Concurrent lookups return the correct bytes."""
-
     def look(number: int) -> bool:
         shard, place = "ab"[number % 2], number * 7 % 50
         return dict(indexed[f"{shard}/{place}"]) == expected(shard, place)

@@ -13,7 +13,8 @@ import pytest
 import tarkit
 from tarkit.display import classes
 from tests._tools import each_row
-from tests.conftest import Archive, Feed, Link, Run, each_feed, tar
+from tests.api._inputs import Way, each_way
+from tests.conftest import Archive, Link, Run, tar
 
 
 def members(start: int, stop: int) -> dict[str, Any]:
@@ -140,11 +141,10 @@ SHOWN: list[tuple[str, Any]] = [
 ]
 
 
-@each_feed
-def test_samples_as_text_and_as_values(feed: Feed, archive: Archive, run: Run) -> None:
+@each_way
+def test_samples_as_text_and_as_values(way: Way, archive: Archive, run: Run) -> None:
     """The lines and the JSON of the command, while a sample is read and, if it is not large, later."""
-    name = archive(SHOWN)
-    word = f"pipe:cat {name}" if feed.kind == "pipe" else feed(name)
+    word = way(archive(SHOWN))
     data = tarkit.open(word)
     lines = run("show", "--all", word).stdout
     values = [json.loads(line) for line in run("show", "--json", word).stdout.splitlines()]
@@ -159,11 +159,10 @@ def test_samples_as_text_and_as_values(feed: Feed, archive: Archive, run: Run) -
     assert chosen.describe() == json.loads(line)
 
 
-@each_feed
-def test_entries(feed: Feed, archive: Archive, run: Run) -> None:
+@each_way
+def test_entries(way: Way, archive: Archive, run: Run) -> None:
     """The names that `show --names -0` prints, of entries without a key too; also of an archive without samples."""
-    name = archive(SHOWN)
-    word = f"pipe:cat {name}" if feed.kind == "pipe" else feed(name)
+    word = way(archive(SHOWN))
     found = [*tarkit.open(word).entries()]
     texts = [text or "" if not isinstance(text, int) else str(text) for each in found for text in each]
     raw = "".join(f"{text}\0" for text in texts).encode("utf-8", "surrogateescape")

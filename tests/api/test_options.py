@@ -79,7 +79,6 @@ def test_work_options() -> None:
 
 
 def test_an_unknown_option() -> None:
-    """An option that does not exist is a TypeError."""
     with pytest.raises(TypeError, match="IndexOptions has no options other, some"):
         IndexOptions(some=1, other=2)  # type: ignore[call-arg]
 

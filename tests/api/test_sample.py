@@ -17,7 +17,8 @@ import pytest
 
 import tarkit
 from tests._tools import each_row, member
-from tests.conftest import PAX, Archive, Content, Feed, Link, each_feed, tar
+from tests.api._inputs import Way, each_way
+from tests.conftest import PAX, Archive, Content, Link, tar
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 BIG = 5 << 18
@@ -122,15 +123,13 @@ def test_names(members: dict[str, bytes], fields: str, looked_up: dict[str, byte
 ODD = ["x", "seg.png", ".x", "..", "x.", "é", "\udcff\udcfe", "a b", "'", '"', "\n", "x" * 300, "İ", "ß", "0"]
 
 
-@each_feed
-def test_odd_names(feed: Feed, archive: Archive) -> None:
+@each_way
+def test_odd_names(way: Way, archive: Archive) -> None:
     """Dots, spaces, quotes, long names, and bytes that are not UTF-8, as surrogates, are names of fields."""
     for order in (ODD, ODD[::-1]):
         members = [(os.fsencode(f"d.1/k.{field}"), field.encode("utf-8", "surrogateescape")) for field in order]
         raw = b"".join(member(name, content) for name, content in members) + bytes(1024)
-        archive(raw, "odd.tar")
-        words = str(feed("odd.tar")) if feed.kind != "pipe" else "pipe:cat odd.tar"
-        [sample] = tarkit.open(words)
+        [sample] = tarkit.open(way(archive(raw, "odd.tar")))
         assert sample.key == "d.1/k"
         assert dict(sample) == {field: field.encode("utf-8", "surrogateescape") for field in order}
         assert all(sample[field].decode("utf-8", "surrogateescape") == field for field in order)
@@ -222,14 +221,12 @@ def content(number: int, field: str, size: int) -> bytes:
     return random.Random(f"{number} {field}").randbytes(size)
 
 
-@each_feed
-def test_small_samples_outlive_the_iteration(feed: Feed, archive: Archive) -> None:
+@each_way
+def test_small_samples_outlive_the_iteration(way: Way, archive: Archive) -> None:
     """Small samples of files and streams stay readable, in any order."""
-    archive({f"{i}.{field}": content(i, field, 3000 + i) for i in range(200) for field in ("x", "y")})
-    word = feed("in.tar") if feed.kind != "pipe" else "pipe:cat in.tar"
-    found = list(tarkit.open(word))
+    name = archive({f"{i}.{field}": content(i, field, 3000 + i) for i in range(200) for field in ("x", "y")})
+    found = list(tarkit.open(way(name)))
     random.Random(1).shuffle(found)
-
     assert len(found) == 200
     for sample in found:
         number = int(sample.key)
@@ -330,7 +327,6 @@ def test_a_file_that_is_cut_while_it_is_read(archive: Archive) -> None:
 
 
 def test_threads_iterate_one_dataset(archive: Archive) -> None:
-    """Iterations in several threads are independent."""
     expected = {f"{i}": {"x": content(i, "x", 2000)} for i in range(300)}
     data = tarkit.open(archive({f"{key}.x": each["x"] for key, each in expected.items()})).rekey("{index}")
 

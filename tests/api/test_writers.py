@@ -270,7 +270,6 @@ def test_an_exception_leaves_nothing(output: str, here: Path) -> None:
 
 
 def test_complete_shards_stay(here: Path) -> None:
-    """Shards that were complete before the exception are kept."""
     with pytest.raises(RuntimeError), tarkit.ShardWriter("o-%d.tar", count=2) as out:
         fail(out, RuntimeError, 5)
     assert sorted(os.listdir()) == ["o-0.tar", "o-1.tar"]

@@ -9,6 +9,7 @@ import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -136,11 +137,16 @@ NAMED: dict[str, tuple[Make, list[str]]] = {
 }
 
 
+def new_records(*words: str) -> list[dict[str, Any]]:
+    """Run jobs with a journal, and return what was recorded in it."""
+    before = len(Path("j").read_text().splitlines()) if os.path.exists("j") else 0
+    tarkit(words[0], "--journal", "j", "--resume", *words[1:])
+    return [json.loads(each) for each in Path("j").read_text().splitlines()[before:]]
+
+
 def ran(line: list[str], values: list[str]) -> list[str]:
     """Run jobs with a journal, and return the values of those that were done."""
-    before = len(Path("j").read_text().splitlines()) if os.path.exists("j") else 0
-    tarkit("each", *values, "--journal", "j", "--resume", "-j", "2", "--", *line)
-    found = [json.loads(each) for each in Path("j").read_text().splitlines()[before:]]
+    found = new_records("each", *values, "-j", "2", "--", *line)
     assert {each["status"] for each in found} <= {0, None}
     return sorted({each["value"] for each in found})
 
@@ -246,9 +252,7 @@ def test_commands_as_inputs_of_a_mapped_command(here: Path, words: list[str]) ->
     """An input that is a command is done again; others are not."""
     put("a.tar", "aaaa")
     for count in (len([word for word in words if word.endswith(".tar")]), 1):
-        done = len(Path("j").read_text().splitlines()) if os.path.exists("j") else 0
-        tarkit("cat", *words, "-o", "o{index}.tar", "--journal", "j", "--resume")
-        assert len(Path("j").read_text().splitlines()) - done == count
+        assert len(new_records("cat", *words, "-o", "o{index}.tar")) == count
 
 
 @pytest.mark.slow
@@ -258,17 +262,11 @@ def test_options_that_name_files_of_a_mapped_command(here: Path) -> None:
     mapped("v1", random.Random(0))
     put("keys", "v0_tar0\nv0_tar1\nv1_tar0\n")
     line = ["proc", "v0.tar", "v1.tar", "--map", "v1_f.py:run", "--keys-from", "keys", "-o", "out-{stem}.tar"]
-
-    def count() -> int:
-        done = len(Path("j").read_text().splitlines()) if os.path.exists("j") else 0
-        tarkit(*line, "--journal", "j", "--resume")
-        return len(Path("j").read_text().splitlines()) - done
-
-    assert [count(), count()] == [2, 0]
+    assert [len(new_records(*line)) for _ in range(2)] == [2, 0]
     for path, expected in (("v1_pack/deep.py", 2), ("keys", 2), ("v0.tar", 1), ("v1_other.py", 2), ("v0.tar", 1)):
         with open(path, "ab") as file:
             file.write(bytes(10240) if path.endswith(".tar") else b"\n")
-        assert [count(), count()] == [expected, 0], path
+        assert [len(new_records(*line)) for _ in range(2)] == [expected, 0], path
 
 
 def test_every_option_that_names_a_file_is_looked_at() -> None:

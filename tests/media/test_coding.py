@@ -228,7 +228,6 @@ def test_a_picture_in_another_format() -> None:
 
 
 def test_a_changed_picture_keeps_its_profile_and_orientation() -> None:
-    """A resized picture keeps its orientation and colour profile."""
     exif = Image.Exif()
     exif[0x0112] = 6
     sample, image = coded("jpg", picture("JPEG", exif=exif, icc_profile=b"profile"))

@@ -79,14 +79,17 @@ ARRAYS = {name: form for name, form in FORMS.items() if form.library == "numpy"}
 IMAGES = {name: form for name, form in FORMS.items() if form.library == "pil"}
 
 
+def of_webdataset(name: str, extension: str, data: bytes) -> Any:
+    """Return the picture that webdataset's handler of this name makes."""
+    return pytest.importorskip("webdataset.autodecode").imagehandler(name)(extension, data)
+
+
 @each_row("mode", ["RGB", "RGBA", "L", "LA", "P", "1"])
 @each_row("name", ARRAYS)
 def test_arrays_are_those_of_webdataset(name: str, mode: str) -> None:
     """Each form has the type, shape and values that webdataset's handler of that name has, and can be written to."""
-    autodecode = pytest.importorskip("webdataset.autodecode")
     data = picture(mode=mode)
-    found = parse_decode(name).decode("png", data)
-    expected = autodecode.imagehandler(name)(".png", data)
+    found, expected = parse_decode(name).decode("png", data), of_webdataset(name, ".png", data)
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
     assert numpy.array_equal(found, expected)
     found[...] = 0
@@ -97,10 +100,9 @@ def test_arrays_are_those_of_webdataset(name: str, mode: str) -> None:
 @each_row("size", [(1100, 470), (300_000, 2), (2, 100_001)])
 def test_large_pictures(name: str, size: tuple[int, int]) -> None:
     """Large pictures, which become arrays in strips, have the same values."""
-    autodecode = pytest.importorskip("webdataset.autodecode")
     file = io.BytesIO()
     Image.effect_noise(size, 90).convert("RGB").save(file, "BMP")
-    expected = autodecode.imagehandler(name)(".bmp", file.getvalue())
+    expected = of_webdataset(name, ".bmp", file.getvalue())
     assert numpy.array_equal(parse_decode(name).decode("bmp", file.getvalue()), expected)
 
 
@@ -108,9 +110,8 @@ def test_large_pictures(name: str, size: tuple[int, int]) -> None:
 @each_row("name", [name for name in IMAGES if name != "image"])
 def test_images_are_those_of_webdataset(name: str, mode: str) -> None:
     """The same for Pillow images; True keeps the mode that the picture has."""
-    autodecode = pytest.importorskip("webdataset.autodecode")
     data = picture(mode=mode)
-    found, expected = parse_decode(name).decode("png", data), autodecode.imagehandler(name)(".png", data)
+    found, expected = parse_decode(name).decode("png", data), of_webdataset(name, ".png", data)
     assert (found.mode, found.tobytes()) == (expected.mode, expected.tobytes())
     assert parse_decode(True).decode("png", data).mode == mode
 

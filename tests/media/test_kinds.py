@@ -145,7 +145,6 @@ def test_cut_text() -> None:
     ],
 )
 def test_names_of_another_kind(field: bytes, kind: str, said: str | None) -> None:
-    """A name with the extension of another kind is reported."""
     assert kinds.named_for(field, kind) == said
 
 
@@ -195,7 +194,6 @@ def test_picture_size(kind: str, data: bytes, size: tuple[int, int]) -> None:
     ],
 )
 def test_no_picture_size(kind: str, data: bytes) -> None:
-    """An invalid header has no size."""
     assert headers.picture_size(kind, reader(data)) is None
 
 
@@ -335,7 +333,6 @@ def test_npy_by_hand() -> None:
 
 @each_row("dtype", ["float32", ">f8", "int8", "uint16", "bool", "complex64", "O", "S5", "f4,i8"])
 def test_npy_of_numpy(dtype: str) -> None:
-    """Arrays that numpy writes are read."""
     numpy = pytest.importorskip("numpy")
     array = numpy.zeros((3, 0, 5) if dtype == "int8" else (2, 3), dtype)
     out = io.BytesIO()
@@ -475,7 +472,6 @@ def test_describe_text(data: bytes, text: str, cut: bool, most: int) -> None:
 
 @each_row("make", [lambda: wav(100.0), lambda: EXIF + bytes(1 << 18), lambda: PNG + bytes(1 << 18)])
 def test_only_heads_are_read(make: Callable[[], bytes]) -> None:
-    """Of a large payload only the head is read."""
     data = make()
     item, count = seen(data)
     assert item.about

@@ -111,7 +111,6 @@ def test_floats_of_a_picture() -> None:
 
 
 def test_an_invalid_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names it."""
     monkeypatch.setenv("TARKIT_DECODE_LIMIT", "much")
     with pytest.raises(tarkit.TarkitError, match="TARKIT_DECODE_LIMIT: invalid size"):
         Coder().decode("txt.gz", gzip.compress(b"x"))

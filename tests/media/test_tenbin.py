@@ -100,7 +100,6 @@ def test_damaged_data(data: bytes, said: str) -> None:
 
 
 def test_labels_are_kept_where_nothing_changes() -> None:
-    """Arrays that did not change are written with the labels that they had."""
     data = chunk(struct.pack("<8s8sqq", b"u1", b"label", 1, 3)) + chunk(b"abc")
     sample = Coded(Coder(), {"ten": data})
     assert sample.encode("ten", sample.values["ten"]) == data

@@ -278,7 +278,6 @@ while len(held) > {draw.choice((0, 3, 100))}: put(*held.pop(0))"""
 
 @pytest.mark.parametrize(("kind", "status"), [("raise", 1), ("kill", -9), ("link", None)])
 def test_one_of_a_few_samples_fails(kind: str, status: int | None) -> None:
-    """One of a few samples fails, by any kind of failure."""
     finished = run(python(BAD[kind]), archive({f"{number:04}.txt": b"x" for number in (6, 7)}), isolate=True)
     assert list(failed(finished)) == ["0007"]
     assert written(finished) == [("0006.txt", b"x")]

@@ -740,7 +740,6 @@ print(full.readinto(memoryview(bytearray(10))))
 
 
 def test_each_codec_has_its_functions() -> None:
-    """The tables of decoders and encoders have the codecs of the table of codecs."""
     assert set(DECODERS) == set(registry.DECODED)
     assert set(ENCODERS) == set(registry.CODECS)
     assert set(PROGRAMS) == set(registry.DECODED), "add it to PROGRAMS"

@@ -130,7 +130,6 @@ def test_end_commands(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_bash(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without bash the message says that it is missing."""
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(TarkitError, match="bash is needed"):
         CommandReader("true")
@@ -176,7 +175,6 @@ def test_a_delayed_signal_is_raised_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_call_and_a_signal_as_the_command_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that is interrupted while it starts is ended."""
     started = interrupt_after("Popen", monkeypatch)
     with pytest.raises(Interrupted):
         call("sleep 60")

@@ -174,7 +174,6 @@ def test_short(length: int, without: tuple[str, ...], source: int, tmp_path: Pat
 
 
 def test_shrinking_while_it_is_copied(source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file may become shorter between two calls."""
     monkeypatch.setattr(copying, "_STEP", 400_000)
     real = os.copy_file_range
 

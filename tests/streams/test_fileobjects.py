@@ -121,8 +121,6 @@ def test_pipes_that_do_not_block(buffering: int, reading: bool, archive: Archive
 
 @each_row("count", [-1, 4, 2.0, "3"])
 def test_impossible_counts(count: Any) -> None:
-    """A count that cannot be is an error."""
-
     class Wrong(Plain):
         def write(self, data: bytes) -> Any:
             return count

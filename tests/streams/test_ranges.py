@@ -83,7 +83,6 @@ def test_space_at_the_end_is_reused() -> None:
 
 
 def test_a_spool_lives_as_long_as_its_ranges() -> None:
-    """The file exists until the last range is released."""
     held = RangeSpool().hold("x", 0, 1000, on_disk(DATA).send)
     gc.collect(1)
     assert held.read(0, 1000) == DATA[:1000]

@@ -232,7 +232,6 @@ def test_a_descriptor_is_closed_once(output: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_second_signal_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second signal is ignored while the first one is handled."""
     monkeypatch.setattr(signals, "_ending", False)
     with pytest.raises(Interrupted):
         signals._interrupt(signal.SIGTERM, None)

@@ -71,6 +71,5 @@ def test_refused_words(text: str, message: str) -> None:
 
 
 def test_columns() -> None:
-    """The columns that words read."""
     words = "cls txt:caption json:{a,b:caption} json.c"
     assert columns_of(parse_assignments(words)) == ["cls", "caption", "a", "json.c"]

@@ -58,7 +58,6 @@ def test_no_table_of_its_format(format: str, text: str, message: str) -> None:
 
 @each_row("format", ["csv", "tsv"])
 def test_utf_16(format: str, run: Run, here: Path) -> None:
-    """UTF-16 is named."""
     Path("t").write_bytes("id\ttxt\n1\ta\n".encode("utf-16"))
     ran = run("create", "--format", format, "t", "-o", "x.tar", exit=1)
     assert ran.lines == ["tarkit: t:1: the text is UTF-16", "hint: save the table as UTF-8"]

@@ -93,22 +93,10 @@ def test_bad_recipes(content: bytes, message: str) -> None:
     assert caught.value.exit_code == 1
 
 
-def test_no_pipe() -> None:
-    rows = read_recipe([b"a b\n", b"a pipe:x\n", b"c d\n"], "r", pipes_allowed=False)
-    assert next(rows) == Row(b"a", "path", b"b", 1, "r")
-    with pytest.raises(TarkitError, match=r"(?m)^r:2: pipe: is not allowed here$"):
-        next(rows)
-
-
 def test_hint_of_an_unknown_scheme() -> None:
     with pytest.raises(TarkitError) as caught:
         list(read_recipe([b"a nix://b/c"], "r", pipes_allowed=True))
     assert str(caught.value.hint).startswith("use a command: 'pipe:COMMAND nix://b/c'")
-
-
-def test_rows_have_positions() -> None:
-    rows = list(read_recipe([b"\n", b"# \n", b"a b\n", b"c text:d"], "dir/r.txt", pipes_allowed=True))
-    assert [row.where for row in rows] == ["dir/r.txt:3", "dir/r.txt:4"]
 
 
 def test_recipes_and_tables_are_read_on_demand() -> None:

@@ -49,7 +49,6 @@ def test_named(seed: int, run: Run, here: Path) -> None:
 
 @each_row("head", [b"", b"x" * 512, b"version 2\n", b"/annex", b"{x}", b"[x]", b"< 3", b"{" + bytes(9)])
 def test_not_named(head: bytes) -> None:
-    """Other text is not."""
     assert recognise(head) is None
 
 
