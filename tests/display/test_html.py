@@ -74,6 +74,11 @@ def text(name: str, content: str, kind: str = "text", cut: bool = False) -> Item
     return Item(b"a." + name.encode(), name.encode(), len(content), kind, {}, content, cut)
 
 
+def sample(key: bytes, *items: Item) -> SampleItems:
+    """Return a sample of a shard, with these items."""
+    return SampleItems(key, "x.tar", 0, [*items])
+
+
 def page_of(
     *samples: SampleItems, title: str = "x.tar", summary: str = "All samples", names: Sequence[str] = ()
 ) -> bytes:
@@ -89,7 +94,7 @@ def page_of(
 ARRAY = Item(b"d/b.npy", b"npy", 80, "npy", {"dtype": "int8", "shape": [2]})
 JSON = text("json", '{"label": "cat", "x": 1.50}', "json")
 PAIR = [
-    SampleItems(b"d/a", "x.tar", 0, [text("cls", "1"), JSON, text("t", "w " * 50)]),
+    sample(b"d/a", text("cls", "1"), JSON, text("t", "w " * 50)),
     SampleItems(b"d/b", "x.tar", 1024, [text("cls", "1"), ARRAY]),
 ]
 
@@ -125,7 +130,7 @@ def test_page() -> None:
 
 def test_accessibility() -> None:
     """The page is accessible: language, labels, headings, unique ids, and a link that skips the tools."""
-    tree = Tree(page_of(*PAIR, SampleItems(b"d/c", "x.tar", 0, [text("cls", "12")])))
+    tree = Tree(page_of(*PAIR, sample(b"d/c", text("cls", "12"))))
     assert tree.attributes("html") == [{"lang": "en"}]
     assert [each["for"] for each in tree.attributes("label")] == ["search", "classes"]
     assert tree.attributes("a") == [{"class": "skip", "href": "#samples"}]
@@ -176,25 +181,20 @@ def test_hostile() -> None:
 def hostile(text_: str) -> SampleItems:
     """Return a sample with a text in each position."""
     name = text_.encode()
-    return SampleItems(
-        name,
-        text_,
-        0,
-        [
-            Item(name + b".t", b"t" + name, 1, "text", {}, (text_ + " ") * 2 + "y" * 50),
-            Item(name, None, 1, text_, {"note": text_, "named": text_}),
-            Item(b"a.short", b"short", 1, "text", {}, text_[:30]),
-            Item(b"a.npz", b"npz", 1, "npz", {"arrays": [{"name": text_, "dtype": text_, "shape": [1]}]}),
-            Item(b"a.json", b"json", 1, "json", {}, json.dumps({text_: text_, "x": "y" * 50, "tags": [text_[:30]]})),
-            picture(name, "png", b""),
-            picture(name, "png", b""),
-        ],
-    )
+    items = [
+        Item(name + b".t", b"t" + name, 1, "text", {}, (text_ + " ") * 2 + "y" * 50),
+        Item(name, None, 1, text_, {"note": text_, "named": text_}),
+        text("short", text_[:30]),
+        Item(b"a.npz", b"npz", 1, "npz", {"arrays": [{"name": text_, "dtype": text_, "shape": [1]}]}),
+        text("json", json.dumps({text_: text_, "x": "y" * 50, "tags": [text_[:30]]}), "json"),
+        *[picture(name, "png", b"")] * 2,
+    ]
+    return SampleItems(name, text_, 0, items)
 
 
 def test_control_characters() -> None:
     """Control characters are shown as escapes; line ends and tabs of texts are kept."""
-    seen = SampleItems(b"\x1b[2J\xff", "x", 0, [text("t", "a\x1b[1m\u202e\tb\nc" + "d" * 80)])
+    seen = sample(b"\x1b[2J\xff", text("t", "a\x1b[1m\u202e\tb\nc" + "d" * 80))
     tree = Tree(page_of(seen))
     assert tree.text("h2") == ["\\x1b[2J\\xff"]
     assert tree.text("pre") == ["a\\x1b[1m\\xe2\\x80\\xae  b\nc" + "d" * 80]
@@ -205,10 +205,7 @@ def test_texts_have_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of long texts are cut to their beginnings."""
     assert pages.ROOM + pages.TEXT_ROOM <= 9_000_000, "a page of pictures has less than 10 MB"
     monkeypatch.setattr(pages, "TEXT_ROOM", 50_000)
-    samples = [
-        SampleItems(b"%d" % i, "x", 0, [text("json", json.dumps({"a": "x" * 3000}), "json")]) for i in range(100)
-    ]
-    page = page_of(*samples)
+    page = page_of(*[sample(b"k", text("json", json.dumps({"a": "x" * 3000}), "json"))] * 100)
     assert len(page) < 150_000
     found = Tree(page).text("pre")
     assert len(found) == 100
@@ -226,7 +223,7 @@ def test_thumbnails() -> None:
     damaged = picture(b"bad.png", "png", data[:60])
     huge = picture(b"huge.png", "png", data)
     huge.about = {"width": 100_000, "height": 100_000}
-    page = page_of(SampleItems(b"a", "x", 0, [picture(b"png", "png", data), damaged, huge, text("t", "x")]))
+    page = page_of(sample(b"a", picture(b"png", "png", data), damaged, huge, text("t", "x")))
     tree = Tree(page)
     image, large = tree.attributes("img")
     assert (image["alt"], image["loading"], image["decoding"]) == ("png of a", "lazy", "async")
@@ -261,7 +258,7 @@ def test_small_pictures_are_unchanged() -> None:
         images.new(mode, size).save(out, "PNG")
         each = picture(b"png", "png", out.getvalue())
         each.about = {"width": size[0], "height": size[1]}
-        [image, _] = Tree(page_of(SampleItems(b"a", "x", 0, [each]))).attributes("img")
+        [image, _] = Tree(page_of(sample(b"a", each))).attributes("img")
         same = base64.b64decode((image["src"] or "").partition(",")[2]) == out.getvalue()
         found[mode] = (same, image.get("class"))
     assert found == {"RGB": (True, "pixels"), "RGBA": (True, None), "I;16": (False, "pixels")}
@@ -274,7 +271,7 @@ def test_pictures_shrink_before_any_is_left_out(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(pages, "ROOM", 400_000)
     sides = []
     for count in (1, 3, 12, 60):
-        tree = Tree(page_of(*[SampleItems(b"%d" % i, "x", 0, [picture(b"png", "png", data)]) for i in range(count)]))
+        tree = Tree(page_of(*[sample(b"%d" % i, picture(b"png", "png", data)) for i in range(count)]))
         images = tree.attributes("img")[:-1]
         assert sum(len(image["src"] or "") for image in images) <= 400_000
         widths = {opened(image).width for image in images}
@@ -294,7 +291,7 @@ def test_sounds_and_videos(monkeypatch: pytest.MonkeyPatch) -> None:
         picture(b"ogg", "ogg", bytes(9999)),
     ]
     monkeypatch.setattr(pages, "MEDIA_ROOM", 5000)
-    page = page_of(SampleItems(b"a", "x", 0, items))
+    page = page_of(sample(b"a", *items))
     tree = Tree(page)
     [audio], [video] = tree.attributes("audio"), tree.attributes("video")
     assert (audio["src"] or "").startswith("data:audio/wav;base64,UklGR")
@@ -302,7 +299,7 @@ def test_sounds_and_videos(monkeypatch: pytest.MonkeyPatch) -> None:
     assert video["src"] == "data:video/mp4;base64,ZnR5cA=="
     assert tree.text("div")[0] == "the page is full"
     monkeypatch.setattr(pages, "PLAYED", 50)
-    assert Tree(page_of(SampleItems(b"a", "x", 0, items[:1]))).text("div")[0] == "wav: larger than 0 MiB"
+    assert Tree(page_of(sample(b"a", *items[:1]))).text("div")[0] == "wav: larger than 0 MiB"
 
 
 def test_arrays() -> None:
@@ -311,7 +308,7 @@ def test_arrays() -> None:
     data = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + bytes((1, 2, 3, 9))
     payload = payload_of(data)
     each = describe(Item(b"a.npy", b"npy", len(data), "", payload=payload), payload)
-    tree = Tree(page_of(SampleItems(b"a", "x", 0, [each])))
+    tree = Tree(page_of(sample(b"a", each)))
     assert (tree.attributes("img")[0]["class"], tree.text("figcaption")) == ("pixels", ["1 to 9"])
     assert (tree.attributes("img")[0]["src"] or "").startswith("data:image/png;base64,")
 
@@ -321,7 +318,7 @@ def test_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "available", lambda: False)
     small, large = picture(b"gif", "gif", b"GIF89a"), picture(b"png", "png", bytes(40_000))
     odd = picture(b"ppm", "netpbm", b"P5 1 1 1 1")
-    tree = Tree(page_of(SampleItems(b"a", "x", 0, [small, large, odd])))
+    tree = Tree(page_of(sample(b"a", small, large, odd)))
     assert [each["src"] for each in tree.attributes("img")[:-1]] == ["data:image/gif;base64,R0lGODlh"]
     assert tree.text("div")[:2] == ["thumbnails need tarkit[images]"] * 2
 
@@ -333,7 +330,7 @@ def test_pictures_have_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(300):
         item = picture(b"png", "png", bytes(30_000))
         gallery.take(item)
-        gallery.add(SampleItems(b"a", "x", 0, [item]))
+        gallery.add(sample(b"a", item))
     tree = Tree(gallery.page("x", ""))
     shown = len(tree.attributes("img")) - 1
     assert shown == pages.ROOM // len("data:image/png;base64," + "A" * 40_000)
@@ -356,7 +353,7 @@ def bars(page: bytes) -> dict[str, list[tuple[str, str]]]:
 
 def test_size_charts() -> None:
     """Sizes are counted in ranges with round bounds; a field with one size has no chart."""
-    samples = [SampleItems(b"k", "x", 0, [Item(b"k.a", b"a", size, "text"), Item(b"k.b", b"b", 7, "text")])
+    samples = [sample(b"k", Item(b"k.a", b"a", size, "text"), Item(b"k.b", b"b", 7, "text"))
                for size in (0, 4, 5, 999, 20_000)]  # fmt: skip
     [chart] = size_charts(samples)
     assert chart.title == "size of a"
@@ -374,15 +371,14 @@ def test_class_bars() -> None:
 
 def test_charts() -> None:
     """Classes in fields and JSON members have charts, then sizes; repeated values are classes of samples."""
+    readme = Item(b"README", None, 5, "text", {}, "x")
+    said = [{"split": "ab"[i % 2], "ok": i > 1, "n": i, "m": i % 2, "f": 1.5, "l": [1]} for i in range(4)]
     samples = [
-        SampleItems(b"%d" % i, "x", 0, [
-            text("cls", f"{i % 2}\n"), text("txt", f"text {i}"),
-            text("json", json.dumps({"split": "ab"[i % 2], "ok": i > 1, "n": i, "m": i % 2, "f": 1.5, "l": [1]}),
-                 "json"),
-            Item(b"README", None, 5, "text", {}, "x"),
-        ])
-        for i in range(4)
-    ]  # fmt: skip
+        sample(
+            b"k", text("cls", f"{i % 2}\n"), text("txt", f"text {i}"), text("json", json.dumps(each), "json"), readme
+        )
+        for i, each in enumerate(said)
+    ]
     page = page_of(*samples, names=("cat", "dog"))
     assert bars(page) == {
         "cls": [("cat", "2"), ("dog", "2")],
@@ -399,14 +395,16 @@ def test_charts() -> None:
         ("json.split", '<option value="2">a (2)</option><option value="3">b (2)</option>'),
     ]
     assert bars(page_of()) == {}
-    odd = [
-        SampleItems(b"a", "x", 0, [text("json", each, "json")])
-        for each in ("[1]", "7", '"' + "x" * 99 + '"', "{", "1e999")
-    ]
+    odd = [sample(b"a", text("json", each, "json")) for each in ("[1]", "7", '"' + "x" * 99 + '"', "{", "1e999")]
     assert list(bars(page_of(*odd))) == ["size of json"]
 
 
 # ---- in a browser
+
+
+VISIBLE = (
+    "[...document.querySelectorAll('article')].filter((card) => card.offsetParent).map((card) => card.dataset.key)"
+)
 
 
 @pytest.fixture(scope="module")
@@ -423,7 +421,7 @@ def test_in_a_browser(chromium: _browser.Browser, tmp_path: Path) -> None:
         SampleItems(b"%s/%02d" % (b"ab"[i % 2 : i % 2 + 1], i), "x" * 90, 0, [*hostile(ATTACK).items])
         for i in range(20)
     ]
-    samples.append(SampleItems(b"k" * 200, "x.tar", 0, [text("y" * 100, "z" * 3000), text("t", "\u4e00" * 500)]))
+    samples.append(sample(b"k" * 200, text("y" * 100, "z" * 3000), text("t", "\u4e00" * 500)))
     path.write_bytes(page_of(*samples, title="t" * 200))
     ground = {}
     for width, scheme in ((390, "light"), (1280, "dark")):
@@ -432,13 +430,10 @@ def test_in_a_browser(chromium: _browser.Browser, tmp_path: Path) -> None:
         ground[scheme] = chromium.run("getComputedStyle(document.body).backgroundColor")
     assert ground == {"light": "rgb(244, 245, 247)", "dark": "rgb(18, 21, 25)"}
     assert chromium.run("document.querySelectorAll('article').length") == 21
-    visible = (
-        "[...document.querySelectorAll('article')].filter((card) => card.offsetParent).map((card) => card.dataset.key)"
-    )
 
     def search(words: str) -> list[str]:
         chromium.run(f"search.value = {words!r}; search.dispatchEvent(new Event('input'))")
-        found: list[str] = chromium.run(visible)
+        found: list[str] = chromium.run(VISIBLE)
         return found
 
     assert search("B/0") == ["b/01", "b/03", "b/05", "b/07", "b/09"]
@@ -466,21 +461,16 @@ def test_classes_and_pictures_in_a_browser(chromium: _browser.Browser, tmp_path:
     path = tmp_path / "page.html"
     data = noise((60, 40))
     samples = [
-        SampleItems(
-            b"k%d" % i, "x", 0, [picture(b"png", "png", data), text("cls", str(i % 2)), text("txt", f"Caption {i}")]
-        )
+        sample(b"k%d" % i, picture(b"png", "png", data), text("cls", str(i % 2)), text("txt", f"Caption {i}"))
         for i in range(6)
     ]
     path.write_bytes(page_of(*samples, names=("cat", "dog")))
     chromium.open(path, 1280)
-    visible = (
-        "[...document.querySelectorAll('article')].filter((each) => each.offsetParent).map((each) => each.dataset.key)"
-    )
     chromium.run("document.querySelectorAll('article')[1].querySelector('.chip').click()")
-    assert chromium.run(visible) == ["k1", "k3", "k5"]
+    assert chromium.run(VISIBLE) == ["k1", "k3", "k5"]
     assert chromium.run("[classes.selectedOptions[0].textContent, found.textContent]") == ["dog (3)", "3 of 6 samples"]
     chromium.run("search.value = 'DOG caption'; search.dispatchEvent(new Event('input'))")
-    assert chromium.run(visible) == ["k1", "k3", "k5"]
+    assert chromium.run(VISIBLE) == ["k1", "k3", "k5"]
     style = "getComputedStyle(document.querySelector('article:not([hidden]) .open img'))"
     assert chromium.run(f"{style}.imageRendering") == "auto"
 
@@ -512,9 +502,9 @@ def test_classes_and_pictures_in_a_browser(chromium: _browser.Browser, tmp_path:
     assert chromium.run("document.activeElement.id") == "search"
     chromium.run("search.value = ''; search.dispatchEvent(new Event('input'))")
     chromium.run("document.querySelector('.pick').click()")
-    assert chromium.run(visible) == ["k0", "k2", "k4"]
+    assert chromium.run(VISIBLE) == ["k0", "k2", "k4"]
     chromium.run("document.querySelector('.pick').click()")
-    assert len(chromium.run(visible)) == 6
+    assert len(chromium.run(VISIBLE)) == 6
     assert chromium.said == []
 
 
@@ -524,7 +514,7 @@ KEYS = {"Enter": 13, "Escape": 27, "End": 35, "ArrowLeft": 37, "ArrowRight": 39,
 def test_counts_above_the_samples(chromium: _browser.Browser, tmp_path: Path) -> None:
     """In a narrow window the histograms are closed, above the first sample; in a wide one open, beside it."""
     path = tmp_path / "page.html"
-    path.write_bytes(page_of(*PAIR, SampleItems(b"d/c", "x.tar", 0, [text("cls", "12")])))
+    path.write_bytes(page_of(*PAIR, sample(b"d/c", text("cls", "12"))))
     for width, opened, above in ((390, False, True), (1280, True, False)):
         chromium.open(path, width)
         assert chromium.run("document.querySelector('#charts > details').open") is opened
