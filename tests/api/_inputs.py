@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -54,6 +55,25 @@ def until_error(data: tarkit.Dataset) -> tuple[list[str], tarkit.TarkitError]:
     except tarkit.TarkitError as error:
         return found, error
     pytest.fail("no error")
+
+
+def write_files(files: dict[str, bytes]) -> None:
+    """Write files, each with another time, and their directories."""
+    for number, (name, data) in enumerate(files.items()):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(data)
+        os.utime(name, (number * 1000, number * 1000))
+
+
+def write_tree() -> str:
+    """Write `tree`, of three directories with pictures, texts and links; return a table of its pictures."""
+    names = ["cat/1.jpg", "cat/1.txt", "cat/2.a.jpg", "dog/3.jpg", "dog/4.png", "dog/4.txt", "pig/1.jpg"]
+    names += [f"cat/9{number}.jpg" for number in range(9)]
+    write_files({f"tree/{name}": name.encode() * (number * 30 + 1) for number, name in enumerate(names)})
+    Path("tree/dog/link.jpg").symlink_to("3.jpg")
+    Path("tree/link").symlink_to("cat")
+    pictures = [str(path.relative_to("tree")) for path in sorted(Path("tree").rglob("*.*g"))]
+    return "name,size.txt\n" + "".join(f"{name},{len(name)}\n" for name in pictures)
 
 
 def write_inputs() -> None:

@@ -20,7 +20,7 @@ import pytest
 
 import tarkit
 from tests._tools import each_row
-from tests.api._inputs import ARCHIVES, CHOSEN, TARMIX
+from tests.api._inputs import ARCHIVES, CHOSEN, TARMIX, write_files, write_tree
 from tests.conftest import entries, tar
 from tests.conftest import tarkit as command
 
@@ -72,7 +72,6 @@ TEXTS = {
     "buffer.json": json.dumps({"sources": TARMIX, "shuffle": 4}),
     "chosen.json": json.dumps({"datasets": CHOSEN}),
 }
-TREE = ["cat/1.jpg", "cat/1.txt", "cat/2.a.jpg", "dog/3.jpg", "dog/4.png", "dog/4.txt", "pig/1.jpg"]
 
 
 @pytest.fixture(scope="module")
@@ -83,18 +82,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             Path(name).write_bytes(tar(members))
         for name, text in TEXTS.items():
             Path(name).write_text(text)
-        files = {f"photos/{number}.jpg": b"picture" * number for number in (1, 2)}
-        for number, name in enumerate((*TREE, *(f"cat/9{i}.jpg" for i in range(9)))):
-            files[f"tree/{name}"] = name.encode() * (number * 30 + 1)
-        files |= {f"mixed/{name}": b"x" for name in ("README", "a.jpg", "cat/b.jpg", "cat/b.txt", "cat/LICENSE")}
-        for number, (name, data) in enumerate(files.items()):
-            Path(name).parent.mkdir(parents=True, exist_ok=True)
-            Path(name).write_bytes(data)
-            os.utime(name, (number * 1000, number * 1000))
-        Path("tree/dog/link.jpg").symlink_to("3.jpg")
-        Path("tree/link").symlink_to("cat")
-        pictures = [str(path.relative_to("tree")) for path in sorted(Path("tree").rglob("*.*g"))]
-        Path("table.csv").write_text("name,size.txt\n" + "".join(f"{name},{len(name)}\n" for name in pictures))
+        write_files({f"photos/{number}.jpg": b"picture" * number for number in (1, 2)})
+        mixed = ("README", "a.jpg", "cat/b.jpg", "cat/b.txt", "cat/LICENSE")
+        write_files({f"mixed/{name}": b"x" for name in mixed})
+        Path("table.csv").write_text(write_tree())
     return folder
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +12,15 @@ import tarkit
 from tarkit.packing.files import LocalFiles
 from tarkit.packing.packer import Packer
 from tests._tools import each_row
+from tests.api._inputs import write_tree
 from tests.conftest import Run, keys
 
 
 def fill() -> None:
     """Write a tree of three directories, with links, a table and a list of classes."""
-    names = ["cat/1.jpg", "cat/1.txt", "cat/2.a.jpg", "dog/3.jpg", "dog/4.png", "dog/4.txt", "pig/1.jpg"]
-    for number, name in enumerate((*names, *(f"cat/9{i}.jpg" for i in range(9)))):
-        path = Path("tree", name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(name.encode() * (number * 30 + 1))
-        os.utime(path, (number * 1000, number * 1000))
-    for name, target in (("dog/link.jpg", "3.jpg"), ("link", "cat")):
-        if not os.path.lexists(f"tree/{name}"):
-            Path("tree", name).symlink_to(target)
+    shutil.rmtree("tree", ignore_errors=True)
+    Path("tree/table.csv").write_text(write_tree())
     Path("tree/classes").write_text("pig\ndog\ncat\nlink\n.\n")
-    names = [str(path.relative_to("tree")) for path in sorted(Path("tree").rglob("*.*g"))]
-    Path("tree/table.csv").write_text("name,size.txt\n" + "".join(f"{name},{len(name)}\n" for name in names))
 
 
 def test_new_files(run: Run) -> None:

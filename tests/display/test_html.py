@@ -371,12 +371,10 @@ def test_class_bars() -> None:
 
 def test_charts() -> None:
     """Classes in fields and JSON members have charts, then sizes; repeated values are classes of samples."""
-    readme = Item(b"README", None, 5, "text", {}, "x")
+    other = Item(b"README", None, 5, "text", {}, "x")
     said = [{"split": "ab"[i % 2], "ok": i > 1, "n": i, "m": i % 2, "f": 1.5, "l": [1]} for i in range(4)]
     samples = [
-        sample(
-            b"k", text("cls", f"{i % 2}\n"), text("txt", f"text {i}"), text("json", json.dumps(each), "json"), readme
-        )
+        sample(b"k", text("cls", f"{i % 2}\n"), text("txt", f"text {i}"), text("json", json.dumps(each), "json"), other)
         for i, each in enumerate(said)
     ]
     page = page_of(*samples, names=("cat", "dog"))
