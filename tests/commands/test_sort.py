@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import random
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import pytest
 from tarkit import machine as limits
 from tarkit.sorting import memory
 from tarkit.sorting import sorter as order
+from tarkit.spill import runs
 from tarkit.tar.header import end_of_archive
 from tests._tools import each_row, member
 from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, body, each_feed, entries, keys, pick, tar
@@ -236,6 +238,27 @@ def test_values_of_scattered_samples(run: Run, archive: Archive, feed: Feed) -> 
 
 
 @each_way
+def test_everything_is_scattered(run: Run, archive: Archive, feed: Feed) -> None:
+    """25 samples of three scattered parts, each in another order, are gathered and sorted."""
+    draw = random.Random(2)
+    names = [f"{number:03}" for number in range(25)]
+    members = []
+    for field in ("img", "cls", "txt"):
+        draw.shuffle(names)
+        members += [
+            (f"{name}.{field}", f"{int(name) * 5 % 7}".encode() if field == "cls" else name.encode()) for name in names
+        ]
+    word = feed(archive(members))
+    ran = run("sort", word)
+    assert entries(ran.stdout) == [row for name in sorted(names) for row in pick(members, name)]
+    first = [name.partition(".")[0] for name, _ in members[:25]]
+    value = dict(members)
+    ran = run("sort", word, "-s", "cls")
+    assert keys(ran.stdout).split() == sorted(first, key=lambda name: value[f"{name}.cls"])
+    assert sorted(entries(ran.stdout)) == sorted(members)
+
+
+@each_way
 def test_duplicates_in_scattered_samples(run: Run, archive: Archive, feed: Feed) -> None:
     """A duplicate name in a gathered sample is an error; --allow keeps both entries, --skip drops the sample."""
     word = feed(archive([("a.x", b"1"), ("b.x", b"2"), ("a.x", b"3"), ("c.x", b"4")]))
@@ -325,10 +348,6 @@ def test_order_file(run: Run, archive: Archive, feed: Feed) -> None:
     assert "1 of 3 keys were not found" in ran.stderr
 
 
-def test_entries_without_a_key_are_not_out_of_order(run: Run, archive: Archive) -> None:
-    run("sort", archive([("d", None), ("README", b"")]), "--check-only")
-
-
 @each_way
 def test_random(run: Run, archive: Archive, feed: Feed) -> None:
     """`-s __random__` is a shuffle by the seed; scattered samples are an error."""
@@ -365,6 +384,22 @@ def test_no_space_is_needed_for_samples_that_fit(
     monkeypatch.setenv("TMPDIR", "none")
     run("sort", feed(archive(rows("b.x a.x"))), "-o", "o.tar")
     assert keys("o.tar") == "a b"
+
+
+@each_row("feed", [Feed("file"), Feed("pipe")])
+def test_many_levels_of_runs(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More runs than may be open at once are merged in several steps, with the bytes of their samples."""
+    monkeypatch.setattr(memory, "LEAST", 1000)
+    monkeypatch.setattr(memory.MEMORY, "at_least", 1000)
+    monkeypatch.setattr(limits, "memory", lambda: limits.Memory(0, 0))
+    monkeypatch.setattr(runs, "MOST_RUNS", 3)
+    monkeypatch.setattr(runs, "BUFFER", 100)
+    members = [(f"{number * 7919 % 150:05}.n", b"%d" % (number % 10)) for number in range(150)]
+    word = feed(archive(members))
+    ran = run("sort", word, "--memory", "20K")
+    assert ran.stdout == tar(sorted(members))
+    ran = run("sort", word, "--memory", "20K", "-s", "n")
+    assert ran.stdout == tar(sorted(members, key=lambda row: row[1]))
 
 
 @each_way

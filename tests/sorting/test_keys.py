@@ -22,7 +22,7 @@ from tarkit.sorting.keys import OrderFile, SortKey
 from tarkit.streams.ranges import HeldRange
 from tests._tools import archive as packed
 from tests._tools import each_row
-from tests.conftest import Content, Link, Members, tar
+from tests.conftest import Archive, Content, Link, Members, Run, tar
 
 
 def samples(members: Members | bytes, name: str = "in.tar") -> Iterator[TarSample]:
@@ -290,3 +290,11 @@ def test_sparse_files(name: str) -> None:
     assert order(data, SortKey([f"size.{field}"]), Policy(skip=["missing-field"])) == key.decode()
     left = Policy(skip=["sparse-entry"], allow=["missing-field"])
     assert order(data, SortKey([field]), left).split() == [each for each in everything.split() if each != key.decode()]
+
+
+def test_entries_without_a_key_have_no_order(run: Run, archive: Archive) -> None:
+    """They are the first, in either direction, and no sample that could be out of order."""
+    run("sort", archive([("d", None), ("README", b"")]), "--check-only")
+    [alone], [sample] = samples([("d", None), ("README", b"")]), samples({"a.x": b""})
+    for key in (SortKey(), SortKey(reverse=True), SortKey(["x"])):
+        assert (key(alone) or b"") < (key(sample) or b"")
