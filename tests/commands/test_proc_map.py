@@ -48,7 +48,8 @@ FUNCTIONS = """
     def batch(l):
         if any(s["__key__"].endswith("7") for s in l): raise ValueError(len(l))
         return [{**s, "n": str(len(l))} for s in l]
-    def fetch(s): return {"txt": "content of " + s["__key__"]}
+    def picture(s): return {"png": 3}
+    def array(s): return {"npy": 3}
 """
 
 
@@ -204,36 +205,38 @@ def test_filters_and_augmentation(run: Run, archive: Archive, here: Path) -> Non
     assert found == [("e398", (64, 64, 3), 0), ("f18b", (64, 64, 3), 1), ("ede6", (64, 64, 3), 2)]
 
 
+PILLOW, NUMPY = ("PIL.Image", "Pillow", "images"), ("numpy", "numpy", "numpy")
+
+
 @each_row(
-    ("library", "words", "needs", "extra"),
+    ("library", "field", "words", "what"),
     [
-        ("PIL.Image", ["fun.py:same"], "--decode of pictures needs Pillow", "images"),
-        ("PIL.Image", ["fun.py:same", "--on-error", "skip"], "--decode of pictures needs Pillow", "images"),
-        ("PIL.Image", ["fun.py:same", "--rejects", "r.tar", "-p", "2"], "--decode of pictures needs Pillow", "images"),
-        ("PIL.Image", ["fun.py:batch", "--batch", "2"], "--decode of pictures needs Pillow", "images"),
-        (
-            "PIL.Image",
-            ["fun.py:picture", "--on-error", "keep", "-f", "cls"],
-            "to encode pictures needs Pillow",
-            "images",
-        ),
-        ("numpy", ["fun.py:same", "--on-error", "skip"], "--decode of arrays needs numpy", "numpy"),
-        ("numpy", ["fun.py:array"], "to encode arrays needs numpy", "numpy"),
+        (PILLOW, "jpg", "fun.py:same", "--decode of pictures"),
+        (PILLOW, "jpg", "fun.py:same --on-error skip", "--decode of pictures"),
+        (PILLOW, "jpg", "fun.py:same --rejects r.tar -p 2", "--decode of pictures"),
+        (PILLOW, "jpg", "fun.py:batch --batch 2", "--decode of pictures"),
+        (PILLOW, "cls", "fun.py:picture --on-error keep -f cls", "to encode pictures"),
+        (NUMPY, "npy", "fun.py:same --on-error skip", "--decode of arrays"),
+        (NUMPY, "cls", "fun.py:array", "to encode arrays"),
     ],
 )
 def test_a_library_that_is_missing(
-    library: str, words: list[str], needs: str, extra: str, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
+    library: tuple[str, str, str],
+    field: str,
+    words: str,
+    what: str,
+    run: Run,
+    archive: Archive,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A missing library ends the run with any policy for failures; the hint installs it."""
-    Path("fun.py").write_text(
-        textwrap.dedent(FUNCTIONS) + "def picture(s): return {'png': 3}\ndef array(s): return {'npy': 3}\n"
-    )
-    monkeypatch.setitem(sys.modules, library, None)
-    field = {"fun.py:picture": "cls", "fun.py:array": "cls"}.get(words[0], "jpg" if library == "PIL.Image" else "npy")
+    module, package, extra = library
+    Path("fun.py").write_text(textwrap.dedent(FUNCTIONS))
+    monkeypatch.setitem(sys.modules, module, None)
     name = archive({"a.cls": b"1", f"b.{field}": b"2", "c.cls": b"3"})
-    ran = run("proc", "--decode", "--map", *words, name, "-o", "out.tar", exit=1)
+    ran = run("proc", "--decode", "--map", *words.split(), name, "-o", "out.tar", exit=1)
     assert ran.lines[-2:] == [
-        f"tarkit: --map: {needs}, which is not installed",
+        f"tarkit: --map: {what} needs {package}, which is not installed",
         f"hint: pip install 'tarkit[{extra}]'",
     ]
     assert not {"out.tar", "r.tar"} & set(os.listdir())

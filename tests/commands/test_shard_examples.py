@@ -17,7 +17,6 @@ import pytest
 
 from tarkit.commands import shard as command
 from tarkit.packing import planner
-from tarkit.packing.grouping import parse_key
 from tarkit.packing.plan import Plan, PlannedShard
 from tarkit.sorting.shuffle import random_keys
 from tests._tools import each_row
@@ -258,15 +257,6 @@ def test_layout(
     """Ex-*: the shards of an example: keys, names or sizes in each."""
     root = f1 if files is F1 else grow(here / "tree", files)
     assert list(map(VIEWS[view], layout(run, root, *words))) == expected
-
-
-@each_row(
-    ("rule", "name", "expected"),
-    [("base_file_name", b"A/c", b"c"), ("base_file_name", b"A/.hidden", b""), ("base", b"a/.x", b"")],
-)
-def test_key_of_no_sample(rule: str, name: bytes, expected: bytes) -> None:
-    """Ex-KEY-3, 14, IS-KEY-6: a name that has no key for readers of shards has one for ishard."""
-    assert parse_key(rule, last_dot=True).key(name) == expected
 
 
 # ---- 2.9 required fields

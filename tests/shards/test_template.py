@@ -146,50 +146,38 @@ def test_wrong_templates(text: str, message: str) -> None:
         parse_template(text)
 
 
+NUMBERS = {"x-%d.tar": "%d", "d/x-%06d.tar": "%06d", "x-{0..9}.tar": "{0..9}", "{a,b}.tar": "{a,b}"}
+NUMBERS |= {"x-@00001": "@00001", "s3://b/x-%d": "%d"}
+BRACES = {
+    "{stem}.tar": "unknown placeholder {stem}",
+    "{index:05d}.tar": "unknown placeholder {index:05d}",
+    "x{}": "unknown placeholder {}",
+    "{a{b}}": "unmatched or nested braces",
+    "x{.tar": "unmatched or nested braces",
+    "}{": "unmatched or nested braces",
+}
+
+
 @each_row(
-    ("word", "message"),
+    ("word", "what"),
     [
-        # numbers of a series
-        ("x-%d.tar", "'x-%d.tar': %d numbers a series of files, but only one is written"),
-        ("d/x-%06d.tar", "'d/x-%06d.tar': %06d numbers a series of files, but only one is written"),
-        ("x-{0..9}.tar", "'x-{0..9}.tar': {0..9} numbers a series of files, but only one is written"),
-        ("{a,b}.tar", "'{a,b}.tar': {a,b} numbers a series of files, but only one is written"),
-        ("x-@00001", "'x-@00001': @00001 numbers a series of files, but only one is written"),
-        ("s3://b/x-%d", "'s3://b/x-%d': %d numbers a series of files, but only one is written"),
-        # placeholders
-        ("{stem}.tar", "'{stem}.tar': unknown placeholder {stem}"),
-        ("{index:05d}.tar", "'{index:05d}.tar': unknown placeholder {index:05d}"),
-        ("x{}", "'x{}': unknown placeholder {}"),
-        ("{a{b}}", "'{a{b}}': unmatched or nested braces"),
-        ("x{.tar", "'x{.tar': unmatched or nested braces"),
-        ("}{", "'}{': unmatched or nested braces"),
-        # everything else is a name
-        *(
-            (word, None)
-            for word in (
-                *("out.tar", "-", "50%.tar", "a%20d", "100%", "a@b", "me@", "%x", "%%s", "%s", "%5d"),
-                *(
-                    "a-%d/x.tar",
-                    "{0..3}/x.tar",
-                    "@1/x",
-                    "{x}/",
-                    "file:x-%d{0..1}@1}",
-                    "pipe:awk '{print}' > x-%d",
-                    None,
-                ),
-            )
-        ),
+        *((word, f"{text} numbers a series of files, but only one is written") for word, text in NUMBERS.items()),
+        *BRACES.items(),
     ],
 )
-def test_names_of_one_file(word: str | None, message: str | None) -> None:
+def test_names_of_one_file(word: str, what: str) -> None:
     """Numbers of a series and braces are refused in the name of one file; the hint says how to write a series."""
-    if message is None:
-        refuse_template(word, "see above")
-        return
     with pytest.raises(Usage) as caught:
         refuse_template(word, "see above")
-    literal = f"; 'file:{word}' takes the name as it is" if "://" not in str(word) else ""
-    assert (str(caught.value), caught.value.hint) == (message, "see above" + literal)
+    literal = f"; 'file:{word}' takes the name as it is" if "://" not in word else ""
+    assert (str(caught.value), caught.value.hint) == (f"'{word}': {what}", f"see above{literal}")
+
+
+def test_everything_else_is_a_name() -> None:
+    for word in ("out.tar", "-", "50%.tar", "a%20d", "100%", "a@b", "me@", "%x", "%%s", "%s", "%5d", "a-%d/x.tar"):
+        refuse_template(word, "see above")
+    for name in ("{0..3}/x.tar", "@1/x", "{x}/", "file:x-%d{0..1}@1}", "pipe:awk '{print}' > x-%d", None):
+        refuse_template(name, "see above")
 
 
 def test_no_name_before_the_first() -> None:
