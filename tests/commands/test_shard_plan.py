@@ -503,10 +503,13 @@ def test_levels_of_labels(seed: int, run: Run, here: Path) -> None:
     below = {len(path.split("/")) for path in paths}
     labels = {path: label_of(path, level) for path in paths}
     if (level > 0 and len(below) > 1) or None in labels.values():
-        [said, _] = run("shard", root, *words, exit=1).lines
+        [said, hint] = run("shard", root, *words, exit=1).lines
         if level > 0 and len(below) > 1:
             shown = [min((path for path in paths if len(path.split("/")) == depth), key=str.encode) for depth in below]
-            assert said.endswith("directories of mixed depth: " + ", ".join(map(show, shown)))
+            files = ", ".join(map(show, shown))
+            way = "--label-from-dir 'cls:-1' takes the innermost directory, whatever its depth"
+            assert said == f"tarkit: --label-from-dir: directories of mixed depth: {files}"
+            assert hint == f"hint: {way}; --match and --exclude leave files out"
         else:
             assert "is in no directory that could be its class" in said
         assert not list(here.glob("*.tar"))
@@ -516,17 +519,6 @@ def test_levels_of_labels(seed: int, run: Run, here: Path) -> None:
     classes = sorted(set(labels.values()), key=str)
     expected = {f"{path[:-2]}.cls": f"text:{classes.index(labels[path])}" for path in paths}
     assert texts(run, root, *numbered) == expected
-
-
-def test_labels_of_mixed_depth(run: Run, here: Path) -> None:
-    """The error shows the depths, and names the way."""
-    root = grow(here / "tree", ["cat/2023/1.jpg", "dog/2024/new/3.jpg"])
-    files = "directories of mixed depth: 'cat/2023/1.jpg', 'dog/2024/new/3.jpg'"
-    way = "--label-from-dir 'cls:-1' takes the innermost directory, whatever its depth"
-    assert run("shard", root, "--label-from-dir", "cls", exit=1).lines == [
-        f"tarkit: --label-from-dir: {files}",
-        f"hint: {way}; --match and --exclude leave files out",
-    ]
 
 
 # ---- files without a key, and files of file managers

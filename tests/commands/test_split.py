@@ -384,12 +384,8 @@ def test_what_was_complete_stays(run: Run, archive: Archive, feed: Feed) -> None
     assert ran.lines[0] == f"tarkit: {word}: at 4200: the input ends inside a header after '3.cls' [truncated]"
     assert shards() in (numbered("0 1"), numbered("0 1", "2 3"))
     assert not Path("m.tsv").exists()
-    run("split", word, "-c", "2", "-o", "skip-%d.tar", "--skip", "truncated")
-    assert [*shards("skip-*").values()] == ["0 1", "2"]
     run("split", word, "-c", "2", "-o", "max-%d.tar", "--maxerr", "1")
     assert [*shards("max-*").values()] == ["0 1", "2"]
-    run("split", word, "-c", "2", "-o", "allow-%d.tar", "--allow", "truncated")
-    assert [*shards("allow-*").values()] == ["0 1", "2 3"]
 
 
 def test_an_error_says_what_stays(run: Run, archive: Archive) -> None:

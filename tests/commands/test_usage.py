@@ -42,9 +42,7 @@ split in.tar -c 9 --parts a=0.5,b=0.6 -> --parts 'a=0.5,b=0.6': the shares sum t
 split in.tar -c 9 --parts a=1,b -> --parts 'a=1,b': nothing is left for b
 split in.tar -c 9 --parts a,b -> --parts 'a,b': a and b have no share; one part may get the rest
 split in.tar -c 9 --parts a=0,b=1 -> --parts 'a=0,b=1': '0': a share is more than 0 and at most 1
-split in.tar -c 9 --parts a=90,b=10 -> --parts 'a=90,b=10': '90': a share is more than 0 and at most 1
 split in.tar -c 9 --parts a=1/0,b -> --parts 'a=1/0,b': '1/0': a share is more than 0 and at most 1
-split in.tar -c 9 --parts a=x,b -> --parts 'a=x,b': invalid share 'x'
 split in.tar -c 9 --parts a=-1,b=2 -> --parts 'a=-1,b=2': invalid share '-1'
 split in.tar -c 9 --parts a=.,b -> --parts 'a=.,b': invalid share '.'
 split in.tar -c 9 --parts a=%,b -> --parts 'a=%,b': invalid share '%'
@@ -107,9 +105,7 @@ shuffle in.tar -c 2 -> -c and --size cut shards, which are files | name them wit
 shuffle in.tar --epochs 2 -o e{epoch}-%d.tar -> 'e0-%d.tar': %d numbers a series of files, but only one is written
 shuffle in.tar --seed 1 --buffer 1G -> --buffer 1G: a whole number is needed
 shuffle in.tar --seed 1 --buffer 0 -> --buffer 0: it is at least 1
-shuffle in.tar --seed 1 --buffer ² -> --buffer ²: a whole number is needed
 shuffle in.tar --seed 1 --memory 1 -> --memory 1: it is at least 1000000 | sizes look like 500M, 2GB or 16GiB
-shuffle in.tar --seed 1 -c 2 -> -c and --size cut shards, which are files
 shuffle in.tar --seed 1 -o x-%d.tar -> 'x-%d.tar': %d numbers a series of files, but only one is written
 shuffle in.tar --seed 1 -o x-{0..9}.tar -> 'x-{0..9}.tar': {0..9} numbers a series of files, but only one is written
 shuffle in.tar --seed 1 -o x-{epoch}.tar -> 'x-{epoch}.tar': {epoch} needs --epochs N
@@ -165,8 +161,6 @@ tsv in.tar -o t.xlsx ->
     | the suffix is .tsv, .csv, .jsonl, .json, .yaml or .parquet; or give --format
 tsv in.tar -o t.XLS -> t.XLS: tables of this format are not written | the suffix is .tsv, ...
 tsv in.tar -o t.ods -> t.ods: tables of this format are not written | the suffix is .tsv, ...
-tsv in.tar -o t.feather -> t.feather: tables of this format are not written | the suffix is .tsv, ...
-tsv in.tar -o t.arrow -> t.arrow: tables of this format are not written | the suffix is .tsv, ...
 tsv 'pipe:touch read' -f ' ' -> no column given
 tsv 'pipe:touch read' -f a,b -> 'a,b': a comma separates alternatives, of which the first present one is used
 tsv 'pipe:touch read' -f x: -> invalid column 'x:': it must be NAME, A;B, NEW:NAME or NEW:A,B
@@ -188,7 +182,6 @@ tsv in.tar --json -> tsv: No such option '--json'... | --format jsonl writes JSO
 get x in.tar =>
     no sample 'x': searched 1 input | a key includes the directories of its path: tarkit show --names lists keys
 get x.jpg in.tar => no sample 'x': searched 1 input | a key includes the directories of its path: ...
-get no in.tar => no sample 'no': searched 1 input | a key includes the directories of its path: ...
 get b.png in.tar =>
     in.tar: at 3072: 'b' has no field 'png', it has 'cls', 'jpg', 'json' [missing-field] | tarkit show lists fields
 get -f wav in.tar => no selected sample has a field 'wav': searched 1 input | 'a' has 'cls', 'jpg', 'json'
@@ -216,7 +209,6 @@ get ./ c.cls -> invalid key './' | KEY comes first: tarkit get c.cls ./
 get in.tar a -f cls => a: No such file or directory; with -f all words are inputs
     | the field of one sample is KEY.FIELD, without -f: tarkit get a.cls INPUT...
 get in.tar none.tar => none.tar: No such file or directory |
-get in.tar no.tar => no.tar: No such file or directory |
 get in.tar no/ => no/: No such file or directory |
 get -> no KEY
 get a/ -> invalid key 'a/'
@@ -292,7 +284,6 @@ cat in.tar -o 'o-{stem}.tar' --unique-by cls ->
     | one command writes all of them: tarkit split INPUT... --unique-by FIELD -o 'out-%06d.tar'
 cat in.tar --exclude-keys-from none => none: No such file or directory
 cat in.tar --exclude-keys-from empty => empty: no key found
-cat in.tar -c -1 -> cat: -c -1: it is at least 0
 cat in.tar --require-all -> --require-all requires --keys-from
 cat in.tar --keys-from none => none: No such file or directory
 cat in.tar --keys-from empty => empty: no key found
@@ -335,7 +326,6 @@ cat in.tar -R {index:q} -> --rekey '{index:q}': Unknown format code 'q' for obje
 cat in.tar -R {key:d} -> --rekey '{key:d}': Unknown format code 'd' for object of type 'str'
 
 cat in.tar --where 'cls = 3' -> --where 'cls = 3': ... | did you mean 'cls == 3'?
-cat in.tar --where 'json.a=1' -> --where 'json.a=1': ... | did you mean 'json.a==1'?
 cat in.tar --where 'json.a = "=" ' -> --where 'json.a = "="': ... | did you mean 'json.a == "="'?
 cat in.tar --where "json.a = 'x'" -> --where 'json.a = 'x'': ... | did you mean "json.a == 'x'"?
 cat in.tar --where 'cls === 3 && !has.txt' ->
@@ -497,11 +487,8 @@ shard tree --match '(' -> --match '(': missing ), unterminated subpattern at pos
 shard none --key "(.*'" -> --key '(.*'': missing ), unterminated subpattern at position 0
     | a key is full, base, flat or a regular expression with a group
 shard none -s '16 MiB' -> invalid size '16 MiB' | sizes look like 500M, 1.5GB, 16MiB...
-shard none -s 1PB -> invalid size '1PB' | sizes look like 500M, 1.5GB, 16MiB...
 shard none -s 10 -> '10': a size of 10 bytes holds no entry | was -c 10 meant?
 shard none -s 100B -> '100B': a size of 100 bytes holds no entry | was -c 100B meant?
-shard none -s 9300000000G -> invalid size '9300000000G': 8 EiB or more
-shard none -s 0 -> invalid size '0': the minimum is 1 byte
 shard none -o '{}' -> '{}.tar': unknown placeholder {} | file:NAME takes all but numbers literally
 shard none -o '' -> the name of the output is empty | is a shell variable unset?
 shard none -o %6d -> '%6d.tar': numbers are %d or %06d, a percent sign is %%
@@ -514,10 +501,9 @@ shard none --map '{"x-%d.tar": ["(.*"]}' ->
     | a glob has the prefix glob:
 shard none --sort shuffle:zz -> --sort 'shuffle:zz': not key, -key, shuffle or shuffle:SEED | SEED is a number >= 0
 shard none --sort alpha:up -> --sort 'alpha:up': not key, -key, shuffle or shuffle:SEED | SEED is a number >= 0
-shard none --sort random -> --sort 'random': not key, -key, shuffle or shuffle:SEED | SEED is a number >= 0
 shard none --sort shuffle: -> --sort 'shuffle:': not key, -key, shuffle or shuffle:SEED | SEED is a number >= 0
-shard none --sort shuffle:-1 -> --sort 'shuffle:-1': not key, -key, shuffle or shuffle:SEED | SEED is a number >= 0
 shard none --sort key:dec -> --sort 'key:dec': not key, -key, shuffle or shuffle:SEED | SEED is a number >= 0
+shard none --sort shuffle:-1 -> --sort 'shuffle:-1': not key, -key, shuffle or shuffle:SEED | SEED is a number >= 0
 
 nothing -> No such command 'nothing'. | see tarkit --help
 splt -> No such command 'splt'. (Did you mean 'split'?) | see tarkit --help
@@ -547,7 +533,6 @@ shard -> no directory: tarkit shard DIR
 shard '' -> no directory: tarkit shard DIR
 shard list -> list is not a directory
 shard none -o x-%d.tar => none: No such file or directory |
-shard none/ -o x-%d.tar => none/: No such file or directory |
 shard none/there/ -o x-%d.tar => none/there/: No such file or directory |
 cat in.tar -o '' -> the name of the output is empty | is a shell variable unset?
 

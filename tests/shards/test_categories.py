@@ -34,26 +34,8 @@ def category_or_error(text: str, names: list[str], **options: Any) -> str | None
 
 ROWS: list[tuple[str, object, dict[str, Any], dict[str, str | None]]] = [
     # name of the example, the map (JSON, or lines), options, names of one sample and its category
-    (
-        "Ex-EKM-1",
-        FISH,
-        {},
-        {
-            "train/n01440764/a.JPEG": "fish-%d.tar",
-            "train/n01443537/b.JPEG": "fish-%d.tar",
-            "train/n02084071/c.JPEG": "dog-%d.tar",
-            "train/n09999999/z.JPEG": None,
-            "deep/train/n02084071/c.JPEG": "dog-%d.tar",  # found anywhere in the name
-        },
-    ),
-    (
-        "Ex-EKM-a",
-        CATS,
-        {"sep": " "},
-        {"cat_0.txt": "shard-cats-%d", "cat_1.txt": "shard-cats-%d", "dog_1.txt dog_1.jpg": "shard-dogs-%d"},
-    ),
-    ("Ex-EKM-a, blanks by themselves", CATS, {}, {"cat_0.txt": "shard-cats-%d", "dog_1.txt": "shard-dogs-%d"}),
-    ("Ex-EKM-d", CATS, {}, {"bird.txt": None}),
+    # tests/commands/test_split_series.py has the examples of ishard and dSort
+    ("Ex-EKM-a", CATS, {"sep": " "}, {"cat_1.txt": "shard-cats-%d", "dog_1.txt dog_1.jpg": "shard-dogs-%d"}),
     ("Ex-EKM-d, collected", CATS, {"unmatched": "rest"}, {"bird.txt": "rest", "dog_0.txt": "shard-dogs-%d"}),
     # DS-EKM-3: the exact name first, then the whole name, then a part of it
     ("exact", "1.txt\ta-%d\n11.txt\tb-%d", {}, {"1.txt": "a-%d", "11.txt": "b-%d", "x/1.txt": "a-%d"}),
@@ -154,10 +136,6 @@ def test_templates(template: str, names: str) -> None:
 
 
 ERRORS = [
-    (
-        '{"a-%d": ["(.*"]}',
-        "map: 'a-%d': invalid regular expression '(.*': missing ), unterminated subpattern",
-    ),  # Ex-4
     ('{"a-%d": ["*.jpg"]}', "map: 'a-%d': invalid regular expression '*.jpg': nothing to repeat at position 0"),
     ('{"a-%d": [""]}', "map: 'a-%d': invalid regular expression '': it is empty"),
     ('{"a-%d": ["\\ud800"]}', "map: 'a-%d': invalid regular expression '\\xed\\xa0\\x80': "),
@@ -184,7 +162,6 @@ ERRORS = [
     ('{"a-%d": ["x"], "a-%d.tar": ["y"]}', "'a-%d.tar' and 'a-%d.tar' both have a shard 'a-0.tar'"),
     ('{"a-%d": ["x"], "a-1%d": ["y"]}', "'a-%d.tar' and 'a-1%d.tar' both have a shard 'a-10.tar'"),
     ('{"a-%d": ["x"], "a-{5..7}": ["y"]}', "'a-%d.tar' and 'a-{5..7}.tar' both have a shard 'a-5.tar'"),
-    ("cat_0.txt\n", "map:1: a line is PATTERN TEMPLATE, and this one has 1 field"),  # Ex-EKM-e
     ("# x\n\na\tb\n  cat_0.txt  \n", "map:4: a line is PATTERN TEMPLATE, and this one has 1 field"),
     ("a b c\n", "map:1: a line is PATTERN TEMPLATE, and this one has 3 fields"),
     ("a\tb\tc\n", "map:1: a line is PATTERN TEMPLATE, and this one has 3 fields"),
