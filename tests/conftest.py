@@ -228,6 +228,11 @@ class Ran(NamedTuple):
         """The lines of stderr."""
         return self.stderr.splitlines()
 
+    @property
+    def printed(self) -> list[str]:
+        """The lines of stdout."""
+        return self.stdout.decode().splitlines()
+
 
 def tarkit(
     *words: str | Path, stdin: bytes | Path | int | None = None, stdout: int | None = None, exit: int | None = 0

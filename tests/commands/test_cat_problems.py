@@ -453,7 +453,7 @@ def test_the_hint_for_a_scattered_sample(run: Run, archive: Archive, feed: Feed)
         word = feed(archive(rows))
         for command in ("cat", "stats", "split -c 1 -o o-%d.tar", "check"):
             ran = run(*command.split(), word, exit=1)
-            lines = [*ran.stdout.decode().splitlines(), *ran.lines]
+            lines = [*ran.printed, *ran.lines]
             hint = next(line for line in lines[lines.index(_scattered(lines)) :] if line.startswith("hint: "))
             known = feed.kind == "file" or command == "check"  # which has the names of the fields
             assert ("tarkit sort" in hint) == (not known or not equal), command

@@ -116,7 +116,7 @@ def test_what_is_printed(run: Run, archive: Archive, here: Path) -> None:
     name = archive([("a.jpg", b"<p>not found"), ("a.cls", b"1"), ("b.jpg", jpeg()), ("b.cls", b"2"), ("b.bin", b"3")])
     good = archive([("c.jpg", jpeg()), ("c.cls", b"1")], "good.tar")
     ran = run("check", name, "--decode", "jpg cls", "--report", "r.json", exit=1)
-    assert ran.stdout.decode().splitlines() == [
+    assert ran.printed == [
         "note: in.tar: at 2048: 1 sample has the additional 'bin', unlike most; the first is 'b' [mixed-fields]",
         "hint: tarkit cat --require FIELDS --on-missing-field skip drops incomplete samples",
         "in.tar: at 0: 'a.jpg' cannot be decoded: it is text, not JPEG, PNG, WebP, GIF, BMP, TIFF or PPM [bad-content]",

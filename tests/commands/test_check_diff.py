@@ -17,7 +17,7 @@ from tarkit.checking.findings import ShardReport
 from tarkit.spill import multimap
 from tests._tools import each_row, traced
 from tests.commands.test_check import Rows, objects, rows
-from tests.conftest import Archive, Feed, Ran, Run, each_feed, tar
+from tests.conftest import Archive, Feed, Run, each_feed, tar
 
 OLD: Rows = [("README", b"x"), *rows("a", 6)]
 
@@ -28,10 +28,6 @@ def sample(number: int) -> Rows:
 
 NEW: Rows = [*sample(0), *sample(2), ("a3.cls", b"9"), ("a3.txt", b"new"), *sample(4), *sample(1)]
 NEW += [("b.cls", OLD[11][1]), ("b.jpg", OLD[12][1]), ("c.cls", b"2")]
-
-
-def lines(ran: Ran) -> list[str]:
-    return ran.stdout.decode().splitlines()
 
 
 @pytest.mark.forks
@@ -49,13 +45,13 @@ def test_each_difference(run: Run, archive: Archive, feed: Feed) -> None:
     rest = [f"{changed}{new}[2]", f"moved: 'a1': old.tar[1] -> {new}[4]"]
     for words in ([], ["-p", "2"]) if feed.kind == "file" else ([],):
         ran = run("check", old, "--diff", new, *words, exit=1)
-        assert lines(ran) == [*gone, *rest, "2 removed, 2 added, 1 changed, 1 moved; 3 samples are the same"]
+        assert ran.printed == [*gone, *rest, "2 removed, 2 added, 1 changed, 1 moved; 3 samples are the same"]
         ran = run("check", old, "--diff", new, "--by", "content", *words, exit=1)
         renamed = f"renamed: 'b', before 'a5': old.tar[5] -> {new}[5]"
         counts = "1 removed, 1 added, 1 renamed, 1 changed, 1 moved; 3 samples are the same"
-        assert lines(ran) == [gone[0], gone[3], renamed, *rest, counts]
+        assert ran.printed == [gone[0], gone[3], renamed, *rest, counts]
     if feed.kind == "file":
-        assert lines(run("check", old, "--diff", old)) == ["no differences: 7 samples are the same"]
+        assert run("check", old, "--diff", old).printed == ["no differences: 7 samples are the same"]
 
 
 def test_outputs(run: Run, archive: Archive, here: Path) -> None:
@@ -73,7 +69,7 @@ def test_outputs(run: Run, archive: Archive, here: Path) -> None:
     }
     assert found[-1] == {"type": "summary", "different": True, **counts, "found": {}}
     ran = run("check", old, "--diff", new, "--by", "content", "-o", "d.csv", "--report", "r.json", exit=1)
-    assert len(lines(ran)) == 1
+    assert len(ran.printed) == 1
     assert json.loads((here / "r.json").read_text())["differences"] == counts
     with open("d.csv", newline="") as file:
         table = list(csv.DictReader(file))
@@ -97,9 +93,9 @@ def test_shards(run: Run, archive: Archive) -> None:
     """Another shard is a move where both sets have as many; else the order of all shards together counts."""
     members = [row for name in "abcdef" for row in rows(name, 1)]
     whole, parts = archive(members, "whole.tar"), [archive(members[:6], "1.tar"), archive(members[6:], "2.tar")]
-    assert lines(run("check", whole, "--diff", *parts)) == ["no differences: 6 samples are the same"]
+    assert run("check", whole, "--diff", *parts).printed == ["no differences: 6 samples are the same"]
     others = [archive(members[:8], "3.tar"), archive(members[8:], "4.tar")]
-    assert lines(run("check", *parts, "--diff", *others, exit=1)) == [
+    assert run("check", *parts, "--diff", *others, exit=1).printed == [
         "moved: 'd0': 2.tar[0] -> 3.tar[3]",
         "1 moved; 5 samples are the same",
     ]
@@ -111,7 +107,7 @@ def test_shards(run: Run, archive: Archive) -> None:
     run("check", "v.view.parquet", "--diff", *parts)
     run("sort", "v.view.parquet", "-r", "-o", "w.view.parquet")
     ran = run("check", "v.view.parquet", "--diff", "w.view.parquet", exit=1)
-    assert lines(ran)[-1] == "5 moved; 1 sample is the same"
+    assert ran.printed[-1] == "5 moved; 1 sample is the same"
 
 
 def longest(places: list[int]) -> int:
@@ -181,14 +177,14 @@ def test_repeated_samples(run: Run, archive: Archive) -> None:
     new = archive([("a.x", b"1"), ("b.x", b"2"), ("a.x", b"5")], "new.tar")
     words = ["--allow", "scattered-sample"]
     ran = run("check", old, "--diff", new, *words, exit=1)
-    assert sum(line.startswith("removed: ") for line in lines(ran)) == 2
+    assert sum(line.startswith("removed: ") for line in ran.printed) == 2
 
 
 def test_no_verdict(run: Run, archive: Archive) -> None:
     """If a shard is damaged or unreadable, that is said, and the status is 1."""
     old, cut = archive(OLD, "old.tar"), archive(tar(OLD)[:6144], "cut.tar")
     for one, other in (("no.tar", old), (old, "no.tar"), (cut, old), ("v.parquet", old)):
-        assert lines(run("check", one, "--diff", other, exit=1))[-1].startswith("no verdict: ")
+        assert run("check", one, "--diff", other, exit=1).printed[-1].startswith("no verdict: ")
     assert run("check", cut, "--diff", cut, "--allow", "no-end-marker").stdout.endswith(b"are the same\n")
 
 

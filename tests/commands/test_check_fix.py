@@ -145,7 +145,7 @@ def test_text(run: Run, archive: Archive) -> None:
     """The text has the counts, new names and lost bytes, and --report the totals."""
     data = flip(tar([*R[:2], *R[:2], *rows("l", 4), ("README", b"")]), 8 * 1024)
     ran = run("check", archive(data), "--fix", "clean.tar", "--report", "r.json", exit=1)
-    lines = ran.stdout.decode().splitlines()
+    lines = ran.printed
     at = next(n for n, line in enumerate(lines) if " -> " in line)
     assert lines[at:] == [
         "in.tar -> clean.tar: 12 entries = 6 kept + 2 renamed + 1 dropped + 3 rejected; 4 samples",

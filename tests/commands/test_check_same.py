@@ -22,7 +22,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 def messages(ran: Ran) -> list[str]:
     """Return the messages of problems."""
-    return [line for line in ran.stdout.decode().splitlines() if line.endswith("]")]
+    return [line for line in ran.printed if line.endswith("]")]
 
 
 @pytest.mark.forks
@@ -40,7 +40,7 @@ def test_the_same(run: Run, archive: Archive, feed: Feed) -> None:
     ]
     for words in ([], ["-p", "2"]) if feed.kind == "file" else ([],):
         ran = run("check", name, "--same-as", *shards, *words)
-        one, two, last = ran.stdout.decode().splitlines()
+        one, two, last = ran.printed
         assert one.partition(": ")[2] == two.partition(": ")[2]
         assert one.startswith(f"this set, {name}: 10 samples, 19 entries, fingerprint ")
         assert last == "the same samples"
@@ -65,7 +65,7 @@ def test_differences(run: Run, archive: Archive, feed: Feed) -> None:
             f"{two}: at 5120: 'k3' has the additional field 'txt', compared with 1.tar at 6144 [changed-sample]",
             f"{two}: at 8192: 'l' ('cls') is only in {two} [missing-sample]",
         ]
-        assert ran.stdout.decode().splitlines()[-1] == "not the same samples"
+        assert ran.printed[-1] == "not the same samples"
     assert names(run("check", two, "--same-as", one, exit=1)).count("changed-sample") == 3
 
 
@@ -76,7 +76,7 @@ def test_many_differences(run: Run, archive: Archive, here: Path) -> None:
     archive([*rows("a", 9), *rows("c", 4)], "d/2.tar")
     archive([(f"b{number}.x", b"other") for number in range(9)], "3.tar")
     ran = run("check", "3.tar", "--same-as", "d", exit=1)
-    lines = ran.stdout.decode().splitlines()
+    lines = ran.printed
     extra = [line for line in lines if line.endswith(" is only in d [missing-sample]")]
     assert len(extra) == 6
     assert [line for line in lines if "more" in line] == [
@@ -156,15 +156,15 @@ def test_damaged_shards_have_no_verdict(run: Run, archive: Archive) -> None:
     name = archive(tar(R)[:6144], "1.tar")
     ran = run("check", name, "--same-as", name, exit=1)
     assert set(found(ran)) == {("no-end-marker", 6144)}
-    assert ran.stdout.decode().splitlines()[-1] == "no verdict: some shards are damaged"
+    assert ran.printed[-1] == "no verdict: some shards are damaged"
     assert run("check", name, "--same-as", name, "--allow", "no-end-marker").stdout.endswith(b"\nthe same samples\n")
     other = archive(tar(R)[:4096], "2.tar")
     for pair in ((name, other), (other, name)):
         ran = run("check", pair[0], "--same-as", pair[1], exit=1)
         assert len(messages(ran)) > 2
-        assert ran.stdout.decode().splitlines()[-1] == "no verdict: some shards are damaged"
+        assert ran.printed[-1] == "no verdict: some shards are damaged"
         ran = run("check", pair[0], "--same-as", pair[1], "--allow", "no-end-marker", exit=1)
-        assert ran.stdout.decode().splitlines()[-1] == "not the same samples"
+        assert ran.printed[-1] == "not the same samples"
 
 
 @pytest.mark.slow
@@ -197,7 +197,7 @@ def test_no_verdict(these: list[str], others: list[str], run: Run, archive: Arch
     (here / "garbage").write_bytes(b"garbage" * 1000)
     for words in ([], ["-p", "2"], ["--allow", "unreadable-shard"]):
         ran = run("check", *these, "--same-as", *others, *words, "--report", "report", exit=1)
-        assert ran.stdout.decode().splitlines()[-1].startswith("no verdict: ")
+        assert ran.printed[-1].startswith("no verdict: ")
         assert b"the same samples" not in ran.stdout
         assert (b"fingerprint" in ran.stdout) == (b"no verdict: some shards are damaged" in ran.stdout)
         assert not {"extra-sample", "missing-sample", "changed-sample"} & set(names(ran))
@@ -210,7 +210,7 @@ def test_a_list_from_stdin(run: Run, archive: Archive) -> None:
     listed = f"{archive(R)}\nno.tar\n".encode()
     assert names(run("check", "-T", "-", stdin=listed, exit=1)) == ["unreadable-shard"]
     ran = run("check", "-T", "-", "--same-as", "in.tar", stdin=listed, exit=1)
-    assert ran.stdout.decode().splitlines()[-1] == "no verdict: no.tar could not be read"
+    assert ran.printed[-1] == "no verdict: no.tar could not be read"
 
 
 def test_arguments(run: Run, archive: Archive, here: Path) -> None:

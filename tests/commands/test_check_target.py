@@ -111,7 +111,7 @@ def test_many_problems_of_a_reader(run: Run, archive: Archive) -> None:
     """Three problems of one kind are printed, unless more are requested; all are counted."""
     members = [*rows(count=1)[1:], *rows("l", 9), ("l9.jpg", b""), ("l9.x", b"")]
     name = archive(numbered(tar(members)))
-    lines = run("check", name, "--target", "hf", exit=1).stdout.decode().splitlines()
+    lines = run("check", name, "--target", "hf", exit=1).printed
     problems = [line for line in lines if "[reader-" in line and not line.startswith("note: ")]
     assert len(problems) == 8
     what = "... has the additional ..., compared with the first sample"
@@ -122,7 +122,7 @@ def test_many_problems_of_a_reader(run: Run, archive: Archive) -> None:
     assert ", 10 problems" in lines[-1]
     assert len(found(run("check", name, "--target", "hf", "-v", exit=1))) == 10
     named = archive([(f"a b{number}.jpg", b"") for number in range(9)] + [("c", b"")])
-    lines = run("check", named, "--target", "dali", exit=1).stdout.decode().splitlines()
+    lines = run("check", named, "--target", "dali", exit=1).printed
     assert [line.partition(": ")[0] for line in lines if "[reader-" in line].count("6 more") == 1
     assert "wds2idx makes a sample of 'c'" in "".join(lines)
 
@@ -228,7 +228,7 @@ def test_a_global_header_at_the_end(run: Run, archive: Archive) -> None:
 @each_row("name", ["a/._1.jpg", "a/.x.y"])
 def test_strays_that_readers_take(name: str, run: Run, archive: Archive) -> None:
     """Without --target nothing is claimed of readers that is false: webdataset makes a sample of such a name."""
-    lines = run("check", archive([(name, b""), *R])).stdout.decode().splitlines()
+    lines = run("check", archive([(name, b""), *R])).printed
     assert not [line for line in lines if "ignore" in line]
     assert [line for line in lines if f"{name!r} has no key, but webdataset makes a sample " in line]
     assert "has no key [stray-entry]" in run("check", archive([("README", b""), *R])).stdout.decode()

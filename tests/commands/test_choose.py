@@ -58,7 +58,7 @@ def test_repeated_samples(size: str, seed: int, run: Run) -> None:
     data = tarkit.open("in.tar").balance("cls", size, seed=seed)  # type: ignore[arg-type]
     assert [sample.key for sample in data] == expected
     ran = run("tsv", *words, "-f", "cls", "--allow", "repeated-key")
-    assert [line.split("\t")[0] for line in ran.stdout.decode().splitlines()[1:]] == expected
+    assert [line.split("\t")[0] for line in ran.printed[1:]] == expected
     pytest.importorskip("pyarrow")
     run("cat", *words, "-o", "o.view.parquet")
     assert [sample.key for sample in tarkit.open("o.view.parquet")] == expected
@@ -144,7 +144,7 @@ def test_long_lists_and_many_values(held: int, keep: str, run: Run, monkeypatch:
     ran = run("cat", "in.tar", "--keys-from", keep, "--require-all", exit=1)
     assert ran.lines == [f"tarkit: {keep}: {words.format('requested')}"]
     ran = run("check", "in.tar", "--against", keep, "-v", exit=1)
-    assert [line.count("missing-sample") for line in ran.stdout.decode().splitlines()].count(1) == 6
+    assert [line.count("missing-sample") for line in ran.printed].count(1) == 6
     assert keys(run("cat", "in.tar", "--unique-by", "cls").stdout).split() == [f"k{at:02}" for at in range(13)]
     drawn = run("cat", "in.tar", "--sample", "5", "--seed", "3").stdout
     assert keys(drawn).split() == [sample.key for sample in tarkit.open("in.tar").sample(5, 3)]

@@ -64,13 +64,8 @@ def test_columns_become_fields(kind: str, run: Run, archive: Archive) -> None:
     ]
     counts = "samples with a row: 2, without: 1 ('d/b'); rows without a sample: 1 ('d/z')"
     assert ran.lines == [f"tarkit: {name}: {counts}"]
-    assert json.loads(Path("r").read_text())["join"] == {
-        "with_row": 2,
-        "without_row": 1,
-        "unused": 1,
-        "keys_without_row": ["d/b"],
-        "rows_unused": ["d/z"],
-    }
+    facts = {"with_row": 2, "without_row": 1, "unused": 1, "keys_without_row": ["d/b"], "rows_unused": ["d/z"]}
+    assert json.loads(Path("r").read_text())["join"] == facts
 
 
 @each_row("kind", ["csv", "tsv", "jsonl", "parquet"])
@@ -367,13 +362,8 @@ def test_values_with_types(run: Run, archive: Archive) -> None:
     """Of JSON lines and Parquet, numbers and objects are JSON text, lists arrays for npy; other fields refuse them."""
     numpy, arrow, parquet = map(pytest.importorskip, ("numpy", "pyarrow", "pyarrow.parquet"))
     archive(SAMPLES, "a.tar")
-    columns = {
-        "__key__": ["d/a"],
-        "v": arrow.array([[0.5, 2]], arrow.list_(arrow.float32())),
-        "b": [b"\xff"],
-        "t": [True],
-    }
-    parquet.write_table(arrow.table(columns), "t.parquet")
+    vectors = arrow.array([[0.5, 2]], arrow.list_(arrow.float32()))
+    parquet.write_table(arrow.table({"__key__": ["d/a"], "v": vectors, "b": [b"\xff"], "t": [True]}), "t.parquet")
     Path("t.jsonl").write_text(json.dumps({"__key__": "d/a", "v": [1, 2], "n": {"m": 0.5}}) + "\n")
     run("cat", "a.tar", "--join", "t.parquet", "--set", "v.npy:v v.txt:v b json:{t,v}", "-o", "out.tar")
     sample = tarkit.open("out.tar").decode().head()[0]
