@@ -8,6 +8,7 @@ which resizes all others; it decodes these too, since a picture of its own is on
 
 from __future__ import annotations
 
+from math import ceil, floor
 from typing import Any, Literal
 
 from tarkit.decoding.forms import FORMS, PictureForm, check_form, check_size, converted, of_image, of_pixels
@@ -125,8 +126,8 @@ class PictureDecoder:
         plan = plan or self.plan(height, width, len(data), crop)
         scale = plan.scale(self._gap) if data.startswith(MAGIC) else 1
         if scale > 1:
-            image.draft(None, (width // scale, height // scale))
-            scale = round(width / image.width)  # 1 for a JPEG that is not decoded so
+            drafted = image.draft(None, (width // scale, height // scale))
+            scale = round(width / drafted[1][2]) if drafted else 1  # by the box of all pixels, which is not rounded
         image.load()
         return of_image(_kept(_resized(converted(image, self._form), plan, scale), plan), form)
 
@@ -158,13 +159,14 @@ def resized(part: Any, plan: PicturePlan) -> Any:
 
 def _resized(image: Any, plan: PicturePlan, scale: int) -> Any:
     """Return the box of a plan out of an image that has 1 / `scale` of its size, resized."""
-    top, left, rows, columns = plan.box
-    if scale == 1 and (top, left, columns, rows) != (0, 0, *image.size):
-        image = image.crop((left, top, left + columns, top + rows))
-        top = left = 0
+    top, left, rows, columns = (each / scale for each in plan.box)
+    whole = floor(left), floor(top), ceil(left + columns), ceil(top + rows)
+    if whole != (0, 0, *image.size):
+        image = image.crop(whole)  # the resize would mix pixels around the box into its edges
     if plan.resized is None:
         return image
-    box = tuple(each / scale for each in (left, top, left + columns, top + rows))
+    left, top = left - whole[0], top - whole[1]
+    box = left, top, left + columns, top + rows
     resampling = media_library("PIL.Image", "pictures").Resampling.BILINEAR
     return image.resize(plan.resized[::-1], resampling, box=box)
 

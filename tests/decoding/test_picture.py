@@ -170,6 +170,31 @@ def test_reduced_decoding(target: dict[str, Any], options: dict[str, Any]) -> No
     assert exact.shape == (1, 1, 3) or exact.tolist() != found.tolist()
 
 
+@each_row("stored", [(17, 800), (800, 17), (19, 19), (33, 47), (90, 9)])
+@each_row("target", [{"size": 1}, {"short_side": 2}, {"size": (1, 2), "crop": "center"}, {"size": 2, "crop": "random"}])
+def test_reduced_decoding_of_narrow_pictures(stored: tuple[int, int], target: dict[str, Any]) -> None:
+    """Sides that are rounded up when they are divided do not move the box that is resized."""
+    rows, columns = numpy.mgrid[: stored[0], : stored[1]]
+    file = io.BytesIO()
+    Image.fromarray((rows / stored[0] * 200 + columns / stored[1] * 55).astype("uint8")).save(file, "JPEG")
+    box = tarkit.picture("l8", **target)._target.plan(*stored).box
+    target.pop("crop", None)
+    found = tarkit.picture("l8", **target)(file.getvalue(), crop=box)
+    assert abs(found - reference(file.getvalue(), "L", **target, crop=box)).max() <= 25
+
+
+def test_reduced_decoding_keeps_to_the_box() -> None:
+    """Pixels beside a box do not get into it."""
+    pixels = numpy.full((96, 128, 3), 255, "uint8")
+    pixels[32:64, 16:80] = 0
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", subsampling=0, quality=100)
+    for size in (1, 2, 4, 8):
+        for decoder in ("best", "pillow"):
+            rule = tarkit.picture("rgb8", size=size, crop=(32, 16, 32, 64), decoder=decoder)
+            assert rule(file.getvalue()).max() <= 1
+
+
 def test_reduced_decoding_leaves_enough() -> None:
     """A picture is never decoded at less than the gap times the wanted size."""
     for target, gap, scale in [(100, 2.0, 2), (101, 2.0, 1), (50, 2.0, 4), (25, 2.0, 8), (1, 2.0, 8), (100, 1.0, 4)]:
