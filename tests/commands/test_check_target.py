@@ -225,15 +225,6 @@ def test_a_global_header_at_the_end(run: Run, archive: Archive) -> None:
     run("check", "fixed.tar", "--target", "webdataset")
 
 
-@each_row("name", ["a/._1.jpg", "a/.x.y"])
-def test_strays_that_readers_take(name: str, run: Run, archive: Archive) -> None:
-    """Without --target nothing is claimed of readers that is false: webdataset makes a sample of such a name."""
-    lines = run("check", archive([(name, b""), *R])).printed
-    assert not [line for line in lines if "ignore" in line]
-    assert [line for line in lines if f"{name!r} has no key, but webdataset makes a sample " in line]
-    assert "has no key [stray-entry]" in run("check", archive([("README", b""), *R])).stdout.decode()
-
-
 NULLS = ['{"n": null}'] * 5
 
 

@@ -40,9 +40,10 @@ def shards(count: int) -> None:
         Path(f"in-{number}.tar").write_bytes(tar({name: name.encode() for name in names}))
 
 
-def outputs(pattern: str = "out-*.tar") -> dict[str, bytes]:
-    """Return the contents of outputs."""
-    return {path.name: path.read_bytes() for path in sorted(Path().glob(pattern))}
+def outputs() -> dict[str, bytes]:
+    """Return the contents of outputs; nothing unfinished is there."""
+    assert not [*Path().glob(".*")]
+    return {path.name: path.read_bytes() for path in sorted(Path().glob("out-*.tar"))}
 
 
 @contextmanager
@@ -56,7 +57,7 @@ def started(*words: str, **others: Any) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture
-def unbroken(here: Path) -> Iterator[dict[str, bytes]]:
+def unbroken(here: Path) -> dict[str, bytes]:
     """Make eight shards, and return what a run over them writes."""
     shards(8)
     tarkit("each", "{0..7}", "--", "sort", "in-{}.tar", "-o", "out-{}.tar")
@@ -64,8 +65,7 @@ def unbroken(here: Path) -> Iterator[dict[str, bytes]]:
     assert len(found) == 8
     for name in found:
         os.unlink(name)
-    yield found
-    assert not [*Path().glob(".*.part")]
+    return found
 
 
 @each_row(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import resource
@@ -20,6 +19,7 @@ import pytest
 from tarkit.jobs import dask
 from tests._dask import Cluster, NewCluster, read_settings
 from tests._tools import PATIENT, each_row, gone, happens, pid_in, process, tarkit
+from tests.commands.test_each import outputs, records, said, shards
 from tests.conftest import tar
 
 # what a process of Dask does first, to be another than it is
@@ -27,29 +27,6 @@ WITHOUT_TARKIT = "import sys; sys.modules['tarkit'] = None"
 OTHER_TARKIT = "import tarkit; tarkit.__version__ = '0.0.7'"
 OTHER_PYTHON = "import platform; platform.python_version_tuple = lambda: ('3', '99', '0')"
 NO_DIRECTORY = "import os; had = os.path.isdir; os.path.isdir = lambda path: 'elsewhere' not in str(path) and had(path)"
-
-
-def shards(count: int) -> None:
-    """Make shards whose samples are not in order."""
-    for number in range(count):
-        names = [f"{number}/{at}.txt" for at in (2, 0, 1)]
-        Path(f"in-{number}.tar").write_bytes(tar({name: name.encode() for name in names}))
-
-
-def outputs() -> dict[str, bytes]:
-    """Return the contents of outputs; nothing unfinished is there."""
-    assert not [*Path().glob(".*")]
-    return {path.name: path.read_bytes() for path in sorted(Path().glob("out-*.tar"))}
-
-
-def said(ran: subprocess.CompletedProcess[bytes]) -> list[str]:
-    """Return the lines of stderr."""
-    return ran.stderr.decode().splitlines()
-
-
-def records() -> list[dict[str, Any]]:
-    """Return the lines of the journal."""
-    return [json.loads(line) for line in Path("j").read_text().splitlines()]
 
 
 @contextmanager
