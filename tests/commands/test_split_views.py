@@ -137,40 +137,6 @@ def test_names_that_lead_out(run: Run, archives: Callable[[], list[str]], name: 
     assert {*os.listdir()} == before
 
 
-USAGE = [
-    "split a.tar -c 3 --names x-%d.tar -> --names requires a view",
-    "split a.tar -c 3 -o s-%d.parquet -> %d numbers a series of files, but only one is written",
-    "split a.tar -c 3 -o s.parquet --append -> --append cannot be used with a view: it is one file, and has no shards",
-    "split a.tar -c 3 -o s.parquet --compress gz -> --compress cannot be used with a view",
-    "split a.tar -c 3 -o s.parquet --manifest m -> --manifest cannot be used with a view",
-    "split a.tar -c 3 -o s.parquet --names x.parquet -> shards are archives, and a view is one file",
-    "split a.tar --by x -> a.tar: --by names a column of a view, and this is an archive",
-    "split v.parquet --by x -> v.parquet: there is no column 'x'",
-    "split v.parquet --by n -> v.parquet: the column 'n' has names of shards, and so text, not int64",
-    "split v.parquet --by __into__ -c 3 -> --by cannot be used with -c: the column says what is in which shard",
-    "split v.parquet --by twice -o . -> 'x.tar' and './x.tar' in twice are names of one file",
-    "split v.parquet --by hole -> v.parquet: hole is null in a row",
-]
-
-
-@each_row("row", USAGE)
-def test_errors(run: Run, archives: Callable[[], list[str]], row: str) -> None:
-    """What does not go together is an error before anything is written."""
-    archives()
-    run("cat", "a.tar", "-o", "v.parquet")
-    table = parquet.read_table("v.parquet")
-    table = table.append_column("n", arrow.array([1] * len(table)))
-    table = table.append_column("twice", arrow.array(["x.tar", "./x.tar"] * (len(table) // 2)))
-    table = table.append_column("hole", arrow.array([None, *["x"] * (len(table) - 1)]))
-    parquet.write_table(table, "v.parquet")
-    before = {*os.listdir()}
-    command, _, message = row.partition(" -> ")
-    ran = run(*command.split(), exit=None)
-    assert ran.status
-    assert message in ran.stderr
-    assert {*os.listdir()} == before
-
-
 def test_a_changed_archive(run: Run, archives: Callable[[], list[str]]) -> None:
     """A sample that is left out moves no other one to another shard."""
     archives()

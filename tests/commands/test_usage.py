@@ -605,6 +605,44 @@ stats in.tar --html r --report r -> r is the report, and the page too
 """
 
 
+VIEWS = r"""
+split in.tar -c 3 --names x-%d.tar -> --names requires a view
+split in.tar -c 3 -o new.parquet --append -> --append cannot be used with a view: it is one file, and has no shards
+split in.tar -c 3 -o new.parquet --compress gz ->
+    --compress cannot be used with a view: it is one file, and has no shards
+split in.tar -c 3 -o new.parquet --manifest m ->
+    --manifest cannot be used with a view: it is one file, and has no shards
+split in.tar -c 3 -o new.parquet --names x.parquet -> shards are archives, and a view is one file
+split in.tar --by x -> in.tar: --by names a column of a view, and this is an archive
+split v.parquet --by x -> v.parquet: there is no column 'x'
+split v.parquet --by n -> v.parquet: the column 'n' has names of shards, and so text, not int64
+split v.parquet --by __into__ -c 3 -> --by cannot be used with -c: the column says what is in which shard
+split v.parquet --by twice -o . -> 'x.tar' and './x.tar' in twice are names of one file
+split v.parquet --by hole => v.parquet: hole is null in a row
+split v.parquet -c 3 -o new-%d.parquet ->
+    'new-%d.parquet': %d numbers a series of files, but only one is written | a view is one file, and the names...
+cat v.parquet -o new.parquet.gz -> new.parquet.gz: Parquet is not compressed again | its name ends in .parquet
+tsv v.parquet -f jpg -o new.parquet.gz -> new.parquet.gz: Parquet is not compressed again | its name ends in .parquet
+index v.parquet --format tsv =>
+    v.parquet: a view, and this reads archives | tarkit cat v.parquet -o NAME.tar makes an archive of it
+check v.parquet --fix out.tar -> v.parquet: --fix needs archives, and this is a view
+check v.parquet --target webdataset -> v.parquet: --target needs archives, and this is a view
+
+cat v.parquet -o in.tar -> in.tar is both input and output
+cat v.parquet -o out.tar --report in.tar -> in.tar is both input and output
+sort v.parquet -o out.tar --report in.tar -> in.tar is both input and output
+check v.parquet --report in.tar -> in.tar is both input and output
+get a.jpg v.parquet -o in.tar -> in.tar is both input and output
+show v.parquet --html in.tar -> in.tar is both input and output
+stats v.parquet --html in.tar -> in.tar is both input and output
+proc v.parquet -c false --rejects in.tar -o out.tar -> in.tar is both input and output
+split v.parquet -c 9 -o new-%d.tar --manifest in.tar -> in.tar is both input and output
+split shard.parquet -c 99 -o s-%d.tar --force -> s-0.tar is an input, and has a name that the shards may get
+extract field.parquet -C x --force -f jpg => 'a.jpg' would replace an input | choose another directory with -C
+"""
+"""Those of views; the archives that a view names are inputs."""
+
+
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a directory with what the command lines name."""
@@ -634,6 +672,28 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def views(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a directory with the views that the command lines name."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    with chdir(folder := tmp_path_factory.mktemp("views")):
+        Path("x").mkdir()
+        for view, archive in (("v.parquet", "in.tar"), ("shard.parquet", "s-0.tar"), ("field.parquet", "x/a.jpg")):
+            Path(archive).write_bytes(tar({f"{key}.{field}": b"1" for key in "abc" for field in ("cls", "jpg")}))
+            tarkit("cat", archive, "-o", view)
+        table = parquet.read_table("v.parquet")
+        columns = {"n": [1, 2, 3], "twice": ["x.tar", "./x.tar", "x.tar"], "hole": [None, "x", "x"]}
+        for name, values in columns.items():
+            table = table.append_column(name, arrow.array(values))
+        parquet.write_table(table, "v.parquet")
+    return folder
+
+
+def rows_of(text: str) -> list[str]:
+    """Return the rows of a text, whose continuation lines are indented."""
+    return [row for row in re.sub(r"\n {4}", " ", text).splitlines() if row]
+
+
 def matches(text: str, row: str) -> bool:
     """Compare a text with that of a row."""
     return text.startswith(row[:-3]) if row.endswith("...") else text == row
@@ -644,13 +704,12 @@ def contents() -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in Path().rglob("*") if path.is_file()}
 
 
-@each_row("row", [row for row in re.sub(r"\n {4}", " ", ERRORS).splitlines() if row])
-def test_errors(row: str, inputs: Path) -> None:
-    """The message is that of the row; there is no output, and all files are as they were."""
+def check_row(row: str, folder: Path) -> None:
+    """Run the command line of a row: the message is that of the row, there is no output, all files are as they were."""
     command, arrow, expected = re.split(" ([-=]>) ", row, maxsplit=1)
     message, bar, hint = expected.partition(" |")
     words = shlex.split(command)
-    with chdir(inputs):
+    with chdir(folder):
         before = contents()
         if words[0] == "cat" and "-o" not in words:
             words += ["-o", "out.tar"]
@@ -662,3 +721,13 @@ def test_errors(row: str, inputs: Path) -> None:
     if bar:
         assert matches("".join(hints), f"hint: {hint.strip()}" if hint else "")
     assert ran.stdout == b""
+
+
+@each_row("row", rows_of(ERRORS))
+def test_errors(row: str, inputs: Path) -> None:
+    check_row(row, inputs)
+
+
+@each_row("row", rows_of(VIEWS))
+def test_errors_of_views(row: str, views: Path) -> None:
+    check_row(row, views)

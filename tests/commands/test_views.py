@@ -487,28 +487,6 @@ def test_check_reads_the_rows(run: Run, make: Callable[[], str]) -> None:
     assert b"no verdict: v.parquet could not be read" in run("check", view, "--same-as", "data", exit=1).stdout
 
 
-REFUSED = [
-    "index v.parquet --format tsv -> v.parquet: a view, and this reads archives",
-    "check v.parquet --fix out.tar -> v.parquet: --fix needs archives, and this is a view",
-    "check v.parquet --target webdataset -> v.parquet: --target needs archives, and this is a view",
-    "split v.parquet -c 3 -o s-%d.parquet -> 's-%d.parquet': %d numbers a series of files, but only one is written",
-    "cat v.parquet -o x.parquet.gz -> x.parquet.gz: Parquet is not compressed again",
-    "tsv v.parquet -f jpg -o x.parquet.gz -> x.parquet.gz: Parquet is not compressed again",
-]
-
-
-@each_row("row", REFUSED)
-def test_refused(run: Run, make: Callable[[], str], row: str) -> None:
-    """Commands that need archives, and names that no view can have, are errors in a line; nothing is written."""
-    make()
-    before = {*os.listdir()}
-    command, _, message = row.partition(" -> ")
-    ran = run(*command.split(), exit=1 if command.startswith("index") else 2)
-    assert ran.lines[0] == f"tarkit: {message}"
-    assert ran.stdout == b""
-    assert {*os.listdir()} == before
-
-
 def test_a_field_of_a_column_that_a_view_has_not(run: Run, make: Callable[[], str]) -> None:
     """It is an error before anything is written, also where a view has no column with values, or no rows."""
     made = rows(make())
@@ -518,47 +496,6 @@ def test_a_field_of_a_column_that_a_view_has_not(run: Run, make: Callable[[], st
         ran = run("cat", *inputs.split(), "--set", "txt:caption", "-o", "out.tar", exit=1)
         assert ran.lines == ["tarkit: --set: w.parquet has no column 'caption', it has none with values"]
         assert not Path("out.tar").exists()
-
-
-def test_an_archive_of_the_view_as_output(run: Run, make: Callable[[], str]) -> None:
-    """An archive that a view names is an input: it is not replaced."""
-    view = make()
-    before = Path("data/a.tar").read_bytes()
-    assert "data/a.tar is both input and output" in run("cat", view, "-o", "data/a.tar", exit=2).stderr
-    os.rename("data/a.tar", "data/0.tar")
-    run("cat", "data/0.tar", "-o", "w.parquet")
-    ran = run("split", "w.parquet", "-c", "99", "-o", "data/%d.tar", "--force", exit=2)
-    assert "has a name that the shards may get" in ran.stderr
-    assert Path("data/0.tar").read_bytes() == before
-
-
-REPLACING = [
-    "cat w.parquet -o out.tar --report data/a.tar",
-    "sort w.parquet -o out.tar --report data/a.tar",
-    "check w.parquet --report data/a.tar",
-    "get a0.jpg w.parquet -o data/a.tar",
-    "show w.parquet --html data/a.tar",
-    "stats w.parquet --html data/a.tar",
-    "proc w.parquet -c false --rejects data/a.tar -o out.tar",
-    "split w.parquet -c 9 -o s-%d.tar --manifest data/a.tar",
-    "extract w.parquet -C x/data --force",
-]
-
-
-@each_row("command", REPLACING)
-def test_archives_of_a_view_are_inputs(run: Run, make: Callable[[], str], command: str) -> None:
-    """No file that a command writes replaces an archive that a view names."""
-    made = rows(make())[0]
-    os.makedirs("x/data")
-    if command.startswith("extract"):
-        os.rename("data/a.tar", "x/data/a0.jpg")
-        made["__shard__"] = "x/data/a0.jpg"
-    before = Path(made["__shard__"]).read_bytes()
-    write("w.parquet", [made])
-    ran = run(*command.split(), exit=None)
-    assert ran.status
-    assert "input" in ran.stderr
-    assert Path(made["__shard__"]).read_bytes() == before
 
 
 def test_order_by_values(run: Run, make: Callable[[], str]) -> None:
