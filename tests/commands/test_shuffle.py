@@ -183,15 +183,6 @@ def test_new_keys_have_the_name_of_their_archive(run: Run, archive: Archive, fee
         assert out[0] == ("README", b"")
 
 
-@each_row("command", ["shuffle --seed 4", "sort"])
-def test_all_keys_required(command: str, run: Run, archive: Archive) -> None:
-    """Without one of them there is no output."""
-    Path("list").write_text("b\nz\n")
-    words = ["--keys-from", "list", "--require-all", "-o", "out.tar"]
-    assert "1 missing" in run(*command.split(), archive(TEN), *words, exit=1).stderr
-    assert not Path("out.tar").exists()
-
-
 # ---- shards and epochs
 
 

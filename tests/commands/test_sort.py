@@ -96,6 +96,7 @@ MISSING = "d.x b.n b.x a.n c.x"
         (MISSING, "-s n -r --allow missing-field", "b.n b.x a.n d.x c.x"),
         ("d.y c.x c.y b.y a.x a.y", "-s x,y --allow missing-field", "b.y d.y a.x a.y c.x c.y"),
         ("README a.x b.n LAST", "-s n --skip missing-field", "README LAST b.n"),
+        ("b.1M a.1M", "-s 1M", "a.1M b.1M"),  # no size
         # fields are selected after a sample is gathered; no part is selected alone
         ("b.x a.x b.y a.y", "-f 'y x' --require x,y", "a.y a.x b.y b.x"),
         ("a.x b.x a.y", "--slice 1:", "[scattered-sample]"),
@@ -296,22 +297,6 @@ def test_joining(run: Run, archive: Archive, feed: Feed) -> None:
     assert json.loads(Path("r.json").read_text())["order"] == {"in": 7, "gathered": 0, "left_out": 3, "out": 4}
     ran = run("sort", images, images if feed.kind != "pipe" else feed("images.tar"), "--allow", "joined-sample", exit=1)
     assert "[duplicate-entry]" in ran.stderr
-
-
-@each_row(
-    ("word", "hint"),
-    [
-        ("1M", "-s takes fields: --size 1M cuts shards"),
-        ("1.5GiB", "-s takes fields: --size 1.5GiB cuts shards"),
-        ("1000", "-s takes fields: -c 1000 cuts shards"),
-        ("1Mx", "--skip missing-field leaves"),
-    ],
-)
-def test_a_size_for_a_field(run: Run, archive: Archive, word: str, hint: str) -> None:
-    """-s is a size in split: where no field has that name, the hint is the option that cuts shards."""
-    ran = run("sort", archive(rows("a.x b.x")), "-s", word, exit=1)
-    assert f"hint: {hint}" in ran.stderr
-    assert run("sort", archive(rows("a.1M b.1M")), "-s", "1M").stderr == ""
 
 
 @each_way

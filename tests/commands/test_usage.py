@@ -96,6 +96,14 @@ sort in.tar -s , -> -s names no field
 sort in.tar --memory 10K -> --memory 10000: it is at least 1000000
 sort in.tar --memory x -> invalid size 'x'
 sort in.tar --force -o x.tar -> --force and --size-rule require -c or --size
+sort in.tar -s 1M -o out.tar =>
+    in.tar: at 0: 'a' has no field '1M', it has 'cls', 'jpg', 'json' [missing-field]
+    | -s takes fields: --size 1M cuts shards
+sort in.tar -s 1.5GiB -o out.tar => in.tar: at 0: ... | -s takes fields: --size 1.5GiB cuts shards
+sort in.tar -s 1000 -o out.tar => in.tar: at 0: ... | -s takes fields: -c 1000 cuts shards
+sort in.tar -s 1Mx -o out.tar => in.tar: at 0: ... | --skip missing-field leaves such samples out, ...
+sort in.tar --keys-from some --require-all -o out.tar =>
+    some: 2 keys requested, 1 found, 1 missing, the first of them 'z'
 sort in.tar --order-file twice => twice:3: the key 'a' is in line 1 too
 sort in.tar --order-file empty => empty: no key found
 sort in.tar --order-file none => none: No such file or directory
@@ -115,6 +123,8 @@ shuffle in.tar --seed 1 -o x.tar --force -> --force and --size-rule require -c o
 shuffle in.tar --seed 1 -o in.tar -> in.tar is both input and output
 shuffle in.tar --seed 1 -c 1 -o x-%d.tar --report x-1.tar ->
     x-1.tar is the report, and has a name that the shards may get
+shuffle in.tar --seed 4 --keys-from some --require-all -o out.tar =>
+    some: 2 keys requested, 1 found, 1 missing, the first of them 'z'
 shuffle in.tar --seed 1 --epochs 2 -> '-': each epoch needs an output of its own
 shuffle in.tar --seed 1 --epochs 2 -o pipe:cat -> 'pipe:cat': each epoch needs an output of its own
 shuffle in.tar --seed 1 --epochs 2 -o {epoch}%d.tar -c 1 -> '{epoch}%d.tar': a number next to {epoch}
@@ -651,12 +661,11 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Path("num.tar").write_bytes(tar({f"n/{key}.txt": b"1" for key in ("0003", "0005", "picture")}))
         texts = {
             "list": "a\n",
+            "some": "b\nz\n",
             "twice": "a\nb\na\n",
             "empty": "\n",
             "table.tsv": "n\tid\n1\te/b\n",
             "table.parquet": "PAR1",
-        }
-        texts |= {
             "out-0.tar": "in.tar\n",
             "recipe": "a.x text:1\n",
             "bad.jsonl": '{"id": "x"}\n{"id"\n',
