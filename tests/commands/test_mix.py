@@ -31,17 +31,18 @@ def weighed(word: str, weight: str) -> str:
     return new
 
 
-def drawn(seed: int, *sources: tuple[float, list[str]], until: str = "first") -> str:
-    """Return the draws of a mix by a simple model."""
+def drawn(seed: int, *sources: tuple[float, list[str]], until: str = "first", total: int | None = None) -> str:
+    """Return the draws of a mix by a simple model: choices among the remaining sources."""
     rng, left, live, out = random.Random(seed), [list(each) for _, each in sources], [*range(len(sources))], list[str]()
-    while True:
+    while len(out) != total:
         [each] = rng.choices(live, [sources[number][0] for number in live])
         if left[each]:
             out.append(left[each].pop(0))
         elif until == "first" or len(live) == 1:
-            return " ".join(out)
+            break
         else:
             live.remove(each)
+    return " ".join(out)
 
 
 def rows(expected: str) -> list[tuple[str, Content]]:

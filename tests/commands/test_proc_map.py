@@ -16,8 +16,9 @@ import pytest
 
 import tarkit
 from tarkit.proc import program as programs
-from tests._copies import Copied, Popen
+from tests._copies import Popen
 from tests._tools import each_row, process
+from tests.commands.test_proc_failures import copies as copies
 from tests.conftest import Archive, Content, Feed, Run, entries, tar
 
 MANY: dict[str, Content] = {
@@ -57,12 +58,6 @@ FUNCTIONS = """
 def functions(here: Path) -> None:
     """Write a module to the directory of the test."""
     (here / "fun.py").write_text(textwrap.dedent(FUNCTIONS))
-
-
-@pytest.fixture(autouse=True)
-def copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the processes of --map as forks of this one."""
-    monkeypatch.setattr(subprocess, "Popen", Copied)
 
 
 def test_from_everywhere(run: Run, archive: Archive, feeds: list[Feed]) -> None:

@@ -18,8 +18,8 @@ import pytest
 from tarkit.commands import shard as command
 from tarkit.packing import planner
 from tarkit.packing.plan import Plan, PlannedShard
-from tarkit.sorting.shuffle import random_keys
 from tests._tools import each_row
+from tests.commands.test_shuffle import by_seed
 from tests.conftest import Run
 
 A, T, V = "ImageNet/Annotations/", "ImageNet/Data/train/", "ImageNet/Data/val/"
@@ -152,7 +152,6 @@ def fields(action: str, required: str, names: list[str]) -> Any:
 EXAMPLES: list[Any] = [
     # sources: a prefix is text, not a directory; `^` begins an expression for it
     ("SRC-1", F1, ["--match", f"^{T}", *BASE, "-s", "100KiB"], "names", [TRAIN[:7], TRAIN[7:]]),
-    ("SRC-1", F1, ["--match", f"^{T}", *BASE, "-s", "100KiB"], "sizes", [123_180, 92_260]),
     ("SRC-2", PREFIXED, ["--match", "^Data"], "names", [PREFIXED]),
     ("SRC-2", PREFIXED, ["--match", "^Data/"], "names", [PREFIXED[:1]]),
     ("SRC-2", PREFIXED, ["--match", "^Data/b"], "names", []),
@@ -211,7 +210,6 @@ EXAMPLES: list[Any] = [
     fields("ignore", "jpg, json", EXTENSIONS),
     fields("warn", "JPG,JSON,jpg", EXTENSIONS),
     fields("exclude", "jpg, json", ["1.jpg", "1.json", "3.jpg", "3.json"]),
-    ("EXT-2", F1, ["--require", ".JPEG,.xml", *EXCLUDE, "-s", "1MiB", *BASE], "sizes", [184_920]),
     (
         "EXT-2",
         F1,
@@ -313,12 +311,10 @@ def test_ekm_1_and_2(id: str, size: str, expected: list[tuple[str, str]], run: R
 @each_row("seed", [0, 1, 42])
 def test_sort_2(seed: int, run: Run, here: Path) -> None:
     """Ex-SORT-2: an order by a seed, that of `tarkit shuffle`."""
-    names = [*"abcdefgh"]
-    root = grow(here / "tree", [f"{name}.txt" for name in names])
-    expected = [name for _, name in sorted(zip(random_keys(seed), names, strict=False))]
+    root = grow(here / "tree", [f"{name}.txt" for name in "abcdefgh"])
     for _ in range(2):
         [shard] = layout(run, root, "--sort", f"shuffle:{seed}")
-        assert shard.keys == expected
+        assert " ".join(shard.keys) == by_seed("a b c d e f g h", seed)
 
 
 # ---- 2.12 dry run

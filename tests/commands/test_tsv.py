@@ -213,14 +213,7 @@ def test_pictures_and_sounds_in_parquet(run: Run, archive: Archive, monkeypatch:
     words = ["-f", "image:jpg,png seg:seg.png flac cls x:jpg;cls n:size.jpg", "--on-missing-field", "keep"]
     run("tsv", archive({"\udce9.wav": b"", "\udce9.jpg": b"z", **rows}), *words, "-o", "t.parquet")
     found = pyarrow.ParquetFile("t.parquet")
-    assert [str(kind) for kind in found.schema_arrow.types[:6]] == [
-        "binary",
-        STRUCT,
-        STRUCT,
-        STRUCT,
-        "string",
-        "binary",
-    ]
+    assert [str(kind) for kind in found.schema_arrow.types[:6]] == ["binary", *[STRUCT] * 3, "string", "binary"]
     features = json.loads(found.schema_arrow.metadata[b"huggingface"])["info"]["features"]
     assert features == {"image": {"_type": "Image"}, "seg": {"_type": "Image"}, "flac": {"_type": "Audio"}}
     assert [found.metadata.row_group(number).num_rows for number in range(found.num_row_groups)] == [2, 1]

@@ -18,6 +18,7 @@ from tarkit.errors import TarkitError, Usage
 from tarkit.mixing.mixer import Mix, Stock, Until, derived, locate
 from tarkit.mixing.spec import MixSpec, SourceSpec, parse_mix, parse_source, read_spec
 from tests._tools import each_row
+from tests.commands.test_mix import drawn
 
 # ---- arguments
 
@@ -235,24 +236,14 @@ def stocks(sizes: list[int], weights: list[float]) -> list[Stock[str]]:
 def test_draws_equal_random_choices(
     sources: list[tuple[int, float]], seed: int, until: Until, total: int | None
 ) -> None:
-    """The draws equal a simple model: choices among the remaining sources. Each source keeps its order."""
+    """The draws equal a simple model. Each source keeps its order."""
     sizes, weights = [size for size, _ in sources], [weight for _, weight in sources]
-    rng, expected, live = random.Random(seed), list[str](), list(range(len(sizes)))
-    given = [0] * len(sizes)
-    while total is None or len(expected) < total:
-        [drawn] = rng.choices(live, [weights[each] for each in live])
-        if given[drawn] < sizes[drawn]:
-            expected.append(f"{'ABCDEF'[drawn]}{given[drawn]}")
-            given[drawn] += 1
-        elif until == "first" or len(live) == 1:
-            break
-        else:
-            live.remove(drawn)
+    items = [(weight, [f"{'ABCDEF'[at]}{n}" for n in range(size)]) for at, (size, weight) in enumerate(sources)]
+    expected = drawn(seed, *items, until=until, total=total).split()
     mix = Mix(stocks(sizes, weights), seed, total=total, until=until)
     assert list(mix) == expected
-    assert [stock.yielded for stock in mix.stocks] == given
+    assert [stock.yielded for stock in mix.stocks] == [len({*own} & {*expected}) for _, own in items]
     if until == "all" and total is None:
-        assert given == sizes
         assert len(set(expected)) == sum(sizes)
 
 

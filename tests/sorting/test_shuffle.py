@@ -7,13 +7,7 @@ from itertools import islice
 
 from tarkit.sorting.shuffle import KEY, random_keys
 from tests._tools import each_row
-
-
-def shuffled(items: str, seed: int, epoch: int = 0) -> str:
-    """Return the words of `items` in the order of their keys."""
-    words = items.split()
-    keyed = sorted(zip(random_keys(seed, epoch), words, strict=False))
-    return " ".join(word for _, word in keyed)
+from tests.commands.test_shuffle import by_seed
 
 
 @each_row(
@@ -28,7 +22,7 @@ def shuffled(items: str, seed: int, epoch: int = 0) -> str:
 )
 def test_orders_are_stable(seed: int, epoch: int, expected: str) -> None:
     """Orders for a seed never change between versions."""
-    assert shuffled("a b c d e f g h", seed, epoch) == expected
+    assert by_seed("a b c d e f g h", seed, epoch) == expected
 
 
 def test_keys_are_those_of_the_definition() -> None:
