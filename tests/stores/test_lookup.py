@@ -47,9 +47,7 @@ def serve(
 
 def requests(server: HttpServer) -> dict[str, int]:
     """How often each object was requested since the last call."""
-    found: dict[str, int] = {}
-    for _, path, _ in server.log:
-        found[path] = found.get(path, 0) + 1
+    found = Counter(path for _, path, _ in server.log)
     server.log.clear()
     return found
 
@@ -90,11 +88,9 @@ def test_a_large_sample_is_not_held_in_memory(
 
 def test_a_missing_index_or_one_that_is_denied_is_no_error(server: HttpServer, run: Run, archive: Archive) -> None:
     url = serve(server, run, archive)
-    ran = run("get", "d/17.cls", url)
-    assert (ran.stdout, ran.stderr) == (b"17", "")
+    assert run("get", "d/17.cls", url)[:2] == (b"17", "")
     server.serve("/a.idx", b"", statuses=[403])
-    ran = run("get", "d/17.cls", url)
-    assert (ran.stdout, ran.stderr) == (b"17", "")
+    assert run("get", "d/17.cls", url)[:2] == (b"17", "")
 
 
 def test_a_key_that_the_index_lacks_is_searched_in_the_shard(server: HttpServer, run: Run, archive: Archive) -> None:
@@ -109,8 +105,7 @@ def _changed(how: str) -> bytes:
     if how == "longer":
         members.append(("e.jpg", bytes(20_000)))
     elif how == "shorter":
-        members.pop()
-        members.pop()
+        del members[-2:]
     elif how == "moved":  # of equal length
         members[0], members[2] = ("d/00.jpg", bytes(85_000)), ("d/01.jpg", bytes(95_000))
         members[6], members[10] = ("d/03.jpg", bytes(95_000)), ("d/05.jpg", bytes(85_000))
@@ -119,10 +114,6 @@ def _changed(how: str) -> bytes:
     elif how == "renamed":
         members = [(name.replace("/1", "/7"), data) for name, data in members]
         members[0] = ("d/17.cls", bytes(90_000))
-    elif how == "damaged":
-        data = bytearray(tar(members))
-        data[(len(data) // 2) // 512 * 512 :] = bytes(len(data) - (len(data) // 2) // 512 * 512)
-        return bytes(data)
     return tar(members)
 
 
