@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import tarkit
 from tarkit.cluster.merge import compare_keys, order_span
-from tarkit.cluster.plan import TaskDivision, plan_ordering
+from tarkit.cluster.plan import TaskDivision
 from tarkit.cluster.scan import scan_inputs
 from tarkit.cluster.scatter import scatter_group
 from tarkit.cluster.write import write_samples
@@ -26,7 +26,6 @@ from tarkit.errors import Problem, TarkitError, Usage
 from tarkit.parallel import in_order
 from tarkit.pipeline import view_index
 from tarkit.pipeline.run import Run
-from tarkit.problems import Policy
 from tarkit.shards.limits import Limits
 from tests._tools import each_row
 from tests.cluster._tools import SMALL, Between, contents, inputs, task_of, write_by_tasks
@@ -549,12 +548,14 @@ def test_a_task_that_still_runs_after_the_end_completes_nothing(here: Path) -> N
         assert not [*Path().glob("b*")]
 
 
-def test_a_policy_is_needed_to_plan(here: Path) -> None:
+@each_row("name,compared", [("shuffle", True), ("numbers", True), ("key", False)])
+def test_keys_are_compared_where_an_order_parts_them(here: Path, name: str, compared: bool) -> None:
+    """And where there are several inputs."""
     inputs(2)
-    ordering = plan_ordering(tarkit.open("in-*.tar").shuffle(4), Policy())
-    assert ordering.compares_keys
-    assert not plan_ordering(tarkit.open("in-00.tar").shuffle(4), Policy()).compares_keys
-    assert not plan_ordering(tarkit.open("in-*.tar").sort(), Policy()).compares_keys
+    for pattern, expected in (("in-*.tar", compared), ("in-00.tar", False)):
+        counts = {each: count for each, count, _ in write_by_tasks(ORDERS[name](tarkit.open(pattern)), "b.tar").passes}
+        assert bool(counts["keys"]) == expected
+        os.unlink("b.tar")
 
 
 def test_the_report(here: Path) -> None:

@@ -20,6 +20,7 @@ from tarkit.streams.remote import PADDING
 from tests._tools import each_row
 from tests.conftest import Content, Run, tar
 from tests.stores._http import HttpServer
+from tests.stores._tools import view_rows, write_view
 
 BYTES = random.Random(11)
 SIZE = 40_000
@@ -83,21 +84,18 @@ def test_bytes_in_vain(seed: int, server: HttpServer) -> None:
         assert served.requests <= sum(6 + row // min(max(gap, LEAST), 1 << 20) for row in rows)
 
 
-def write_view(run: Run, name: str, url: str) -> list[dict[str, Any]]:
-    """Write a view of every third sample of an object, with others between them."""
-    arrow: Any = pytest.importorskip("pyarrow")
-    parquet: Any = pytest.importorskip("pyarrow.parquet")
+def third_view(run: Run, url: str) -> list[dict[str, Any]]:
+    """Write v.parquet, a view of every third sample of an object, with others between them; return its rows."""
     Path("a.tar").write_bytes(SAMPLES)
-    run("cat", "a.tar", "-o", "all.parquet")
-    rows: list[dict[str, Any]] = parquet.read_table("all.parquet").to_pylist()[::3]
-    parquet.write_table(arrow.Table.from_pylist([{**row, "__shard__": url} for row in rows]), name)
+    rows = view_rows(run, "a.tar", url)[::3]
+    write_view("v.parquet", rows)
     return rows
 
 
 def test_views(server: HttpServer, run: Run, here: Path) -> None:
     """Ranges that are known are one request across smaller gaps; with 0 nothing comes but the samples."""
     url = server.serve("/a.tar", SAMPLES)
-    rows = write_view(run, "v.parquet", url)
+    rows = third_view(run, url)
     needed = sum(row["__stop__"] - row["__start__"] for row in rows)
     served = server.objects["/a.tar"]
     outputs = []
@@ -112,7 +110,7 @@ def test_views(server: HttpServer, run: Run, here: Path) -> None:
 def test_headers_of_samples_of_a_view(server: HttpServer, run: Run, here: Path) -> None:
     """Where contents are not needed, those larger than a gap are not fetched."""
     url = server.serve("/a.tar", SAMPLES)
-    rows = write_view(run, "v.parquet", url)
+    rows = third_view(run, url)
     counted = run("stats", "v.parquet", "--total").stdout
     served = server.objects["/a.tar"]
     served.sent = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 pytest.importorskip("urllib3")
 
 import tarkit
-from tests.conftest import Archive, Run
+from tests.conftest import Archive, Run, tar
 from tests.stores._http import HttpServer
 
 ALL = [f"{shard}/{number:02}" for shard in range(4) for number in range(20)]
@@ -102,20 +103,13 @@ def test_an_object_that_was_replaced(
 
 def test_a_compressed_object_that_was_replaced(server: HttpServer) -> None:
     """It is refused as well. A server that names no version cannot tell."""
-    import gzip
-    import io
-    import tarfile
-
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as out:
-        for number in range(9):
-            out.addfile(tarfile.TarInfo(f"{number}.cls"))
+    data = gzip.compress(tar({f"{number}.cls": b"" for number in range(9)}))
     for etag in ('"1"', None):
-        url = server.serve("/a.tar.gz", gzip.compress(file.getvalue()), etag=etag)
+        url = server.serve("/a.tar.gz", data, etag=etag)
         loader = tarkit.loader(url)
         next(iter(loader))
         state = loader.state_dict()
-        server.serve("/a.tar.gz", gzip.compress(file.getvalue()), etag=etag and '"2"')
+        server.serve("/a.tar.gz", data, etag=etag and '"2"')
         again = tarkit.loader(url)
         if etag:
             with pytest.raises(tarkit.Usage, match=r"/a\.tar\.gz: not the shard of the position"):
@@ -129,9 +123,7 @@ def test_joined_objects_that_were_replaced(server: HttpServer, run: Run, archive
     """They are recognised by their versions."""
     pytest.importorskip("pyarrow")
     urls = serve(server, run, archive)
-    joined = server.serve(
-        "/o.tar", Path(archive({f"{key}.txt": b"t" for key in ALL}, "o.tar")).read_bytes(), etag='"1"'
-    )
+    joined = server.serve("/o.tar", tar({f"{key}.txt": b"t" for key in ALL}))
     data = tarkit.open(urls).join(joined)
     loader = tarkit.loader(data)
     assert next(iter(loader))["txt"] == b"t"

@@ -16,7 +16,8 @@ from tarkit.streams import prefetch
 from tarkit.streams.remote import RemoteSource
 from tests._tools import each_row
 from tests.conftest import Content, Run, tar
-from tests.stores._http import HttpServer
+from tests.stores._http import HttpServer, Served
+from tests.stores._tools import view_rows, write_view
 
 BYTES = random.Random(5)
 
@@ -51,59 +52,44 @@ def test_first_samples_alone(count: int, server: HttpServer, run: Run, here: Pat
     assert server.objects["/a.tar"].sent < 2 * count * 41_000 + (2 << 20)
 
 
-def write_view(name: str, rows: list[dict[str, Any]]) -> None:
-    arrow: Any = pytest.importorskip("pyarrow")
-    pytest.importorskip("pyarrow.parquet").write_table(arrow.Table.from_pylist(rows), name)
-
-
-def rows_of(run: Run, archive: str, url: str) -> list[dict[str, Any]]:
-    """Return the rows of a view of an archive, with the name that it has in a store."""
-    parquet: Any = pytest.importorskip("pyarrow.parquet")
-    run("cat", archive, "-o", "rows.parquet")
-    rows: list[dict[str, Any]] = parquet.read_table("rows.parquet").to_pylist()
-    return [{**row, "__shard__": url} for row in rows]
+def serve_many(server: HttpServer, run: Run) -> Served:
+    """Serve MANY, and write a.tar, the same archive, and v.parquet, a view of the object."""
+    Path("a.tar").write_bytes(MANY)
+    write_view("v.parquet", view_rows(run, "a.tar", server.serve("/a.tar", MANY)))
+    return server.objects["/a.tar"]
 
 
 @each_row("how", [{"etag": None}, {"ranges": False}])
 def test_a_view_of_an_object_without_parts(how: dict[str, Any], server: HttpServer, run: Run, here: Path) -> None:
     """The error says what the server lacks."""
     Path("a.tar").write_bytes(LARGE)
-    write_view("remote.parquet", rows_of(run, "a.tar", server.serve("/a.tar", LARGE, **how)))
+    write_view("remote.parquet", view_rows(run, "a.tar", server.serve("/a.tar", LARGE, **how)))
     assert "or does not name its version" in run("cat", "remote.parquet", "-o", "-", exit=1).stderr
 
 
-ORDERS: dict[str, tuple[int, float]] = {  # requests at most, and bytes for each byte of the samples
-    "in order": (12, 1.01),
-    "every second": (12, 2.1),
-    "in reverse": (12, 1.01),
-    "shuffled": (120, 2.0),
-    "each twice": (24, 2.1),
-    "a few": (10, 1.5),
+Rows = list[dict[str, Any]]
+ORDERS: dict[str, tuple[Callable[[Rows], Rows], int, float]] = {  # requests, and bytes for each one of samples, at most
+    "in order": (lambda rows: rows, 12, 1.01),
+    "every second": (lambda rows: rows[::2], 12, 2.1),
+    "in reverse": (lambda rows: rows[::-1], 12, 1.01),
+    "shuffled": (lambda rows: random.Random(3).sample(rows, 150), 120, 2.0),
+    "each twice": (lambda rows: rows * 2, 24, 2.1),
+    "a few": (lambda rows: random.Random(3).sample(rows, 8), 10, 1.5),
 }
 
 
 @each_row("order", ORDERS)
 def test_a_view_of_an_object(order: str, server: HttpServer, run: Run, here: Path) -> None:
     """The same archive as of a view of a file, with few requests for neighbours, and bytes that are used."""
+    choose, requests, share = ORDERS[order]
     Path("a.tar").write_bytes(MANY)
-    url = server.serve("/a.tar", MANY)
-    rows = rows_of(run, "a.tar", url)
-    random.Random(3).shuffle(shuffled := [*rows])
-    rows = {
-        "in order": rows,
-        "every second": rows[::2],
-        "in reverse": rows[::-1],
-        "shuffled": shuffled,
-        "each twice": [*rows, *rows],
-        "a few": shuffled[:8],
-    }[order]
+    rows = choose(view_rows(run, "a.tar", server.serve("/a.tar", MANY)))
     write_view("remote.parquet", rows)
     write_view("local.parquet", [{**row, "__shard__": "a.tar"} for row in rows])
     keys = ["--rekey", "{index}-{key}"] if order == "each twice" else []
     local = run("cat", "local.parquet", *keys, "-o", "-").stdout
     assert run("cat", "remote.parquet", *keys, "-o", "-").stdout == local
     served = server.objects["/a.tar"]
-    requests, share = ORDERS[order]
     assert served.requests <= requests
     assert served.sent <= share * len(local) + (1 << 16)
     served.requests = served.sent = 0
@@ -117,15 +103,11 @@ def test_a_view_of_an_object(order: str, server: HttpServer, run: Run, here: Pat
 
 def test_a_few_samples_of_many_objects(server: HttpServer, run: Run, here: Path) -> None:
     """Each object is opened by one request and read by another, many at a time."""
-    rows = []
-    for number in range(100):
-        Path("a.tar").write_bytes(
-            data := tar([(f"{number:02}-{name}", content) for name, content in members(3, 9_000)])
-        )
-        url = server.serve(f"/{number}.tar", data)
-        rows.append(rows_of(run, "a.tar", url)[1] if number % 10 == 0 else {})
-        if not rows[-1]:
-            rows[-1] = {**rows[0], "__shard__": url, "__key__": f"{number:02}-00001"}
+    shards = [tar([(f"{number:02}-{name}", data) for name, data in members(3, 9_000)]) for number in range(100)]
+    Path("a.tar").write_bytes(shards[0])
+    row = view_rows(run, "a.tar", "")[1]  # those of the others differ in names alone
+    urls = [server.serve(f"/{number}.tar", data) for number, data in enumerate(shards)]
+    rows = [{**row, "__shard__": url, "__key__": f"{number:02}-00001"} for number, url in enumerate(urls)]
     random.Random(1).shuffle(rows)
     write_view("x.parquet", rows)
     ran = run("cat", "x.parquet", "-o", "-")
@@ -190,9 +172,7 @@ def test_objects_that_are_gone(words: str, server: HttpServer, run: Run, here: P
     assert ran.lines[0] == f"tarkit: warning: {gone}: No such file or directory [missing-shard]"
     assert ran.lines[-1].endswith(f"2 shards left out: {gone}, {server.url}/7.tar")
     if "index" in words:
-        assert sorted(path.name for path in Path("x").glob("*.idx")) == [
-            f"{number}.idx" for number in (*range(5), 6, 8)
-        ]
+        assert {path.name for path in Path("x").glob("*.idx")} == {f"{number}.idx" for number in (*range(5), 6, 8)}
     if "view" in words:
         assert run("stats", "x/all.view.parquet", "--total").stdout == b"21\n"
 
@@ -203,10 +183,9 @@ def test_objects_that_are_gone(words: str, server: HttpServer, run: Run, here: P
 )
 def test_the_first_samples_of_a_view(words: str, most: int, server: HttpServer, run: Run, here: Path) -> None:
     """No sample is fetched behind the last one that is chosen."""
-    Path("a.tar").write_bytes(MANY)
-    write_view("x.parquet", rows_of(run, "a.tar", server.serve("/a.tar", MANY)))
-    chosen = run("cat", "x.parquet", *words.split(), "-o", "-")
-    assert server.objects["/a.tar"].sent <= most * len(MANY) // 150 + 8192
+    served = serve_many(server, run)
+    chosen = run("cat", "v.parquet", *words.split(), "-o", "-")
+    assert served.sent <= most * len(MANY) // 150 + 8192
     assert chosen.stdout == run("cat", "a.tar", *words.split(), "-o", "-").stdout
 
 
@@ -224,15 +203,11 @@ VIEWS: dict[str, tuple[list[str], int]] = {  # requests for each row group at mo
 @each_row("command", VIEWS)
 def test_a_view_in_a_store(command: str, server: HttpServer, run: Run, here: Path) -> None:
     """It is opened once, and columns that are not asked for do not come."""
-    arrow: Any = pytest.importorskip("pyarrow")
     Path("a.tar").write_bytes(MANY)
     server.serve("/a.tar", MANY)
-    rows = rows_of(run, "a.tar", "a.tar")
-    columns = {"cls": [n % 9 for n in range(len(rows))], "noise": [BYTES.randbytes(20_000) for _ in rows]}
-    table = arrow.Table.from_pylist(rows)
-    for name, values in columns.items():
-        table = table.append_column(name, [values])
-    pytest.importorskip("pyarrow.parquet").write_table(table, "v.parquet", row_group_size=150 // GROUPS)
+    rows = view_rows(run, "a.tar", "a.tar")
+    rows = [{**row, "cls": n % 9, "noise": BYTES.randbytes(20_000)} for n, row in enumerate(rows)]
+    write_view("v.parquet", rows, row_group_size=150 // GROUPS)
     url = server.serve("/v.parquet", Path("v.parquet").read_bytes())
     words, most = VIEWS[command]
     server.log.clear()
@@ -312,9 +287,7 @@ def test_ranges_that_are_merged() -> None:
 @each_row("output", ["o.tar", "o.parquet"])
 def test_drawn_rows_of_a_view(output: str, server: HttpServer, run: Run, here: Path) -> None:
     """Samples that are not drawn are not fetched; the choice is that of the archive."""
-    Path("a.tar").write_bytes(MANY)
-    write_view("v.parquet", rows_of(run, "a.tar", server.serve("/a.tar", MANY)))
-    served = server.objects["/a.tar"]
+    served = serve_many(server, run)
     for count in (5, 60):
         drawn = ("--sample", str(count), "--seed", "3", "--net-gap", "0")
         served.requests = served.sent = 0
@@ -327,9 +300,7 @@ def test_drawn_rows_of_a_view(output: str, server: HttpServer, run: Run, here: P
 @each_row("output", ["o.tar", "o.parquet"])
 def test_listed_rows_of_a_view(output: str, server: HttpServer, run: Run, here: Path) -> None:
     """Of a view samples are fetched whose keys are listed, if they are few; the choice is that of the archive."""
-    Path("a.tar").write_bytes(MANY)
-    write_view("v.parquet", rows_of(run, "a.tar", server.serve("/a.tar", MANY)))
-    served = server.objects["/a.tar"]
+    served = serve_many(server, run)
     for count in (5, 30, 100):
         keys = [*random.Random(count).sample(range(150), count), 999]
         Path("list").write_text("".join(f"{key:05}\n" for key in keys))

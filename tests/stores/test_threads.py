@@ -142,36 +142,41 @@ def test_a_copy_of_a_process_that_looks_up_a_commit(monkeypatch: pytest.MonkeyPa
         assert printed(LOOKED_UP) == ["6", "0"]
 
 
-FORKED = """
-import os, sys, tarkit
+FORK = """
+import json, os, sys, tarkit
+
+def forked(work):
+    read, write = os.pipe()
+    if not os.fork():
+        try:
+            answer = work()
+        except tarkit.TarkitError as error:
+            answer = [str(error)]
+        os.write(write, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read) as pipe:
+        answer = json.load(pipe)
+    os.wait()
+    return answer
+
+def keys(samples):
+    return [sample["__key__"] for sample in samples]
+"""
+"""The start of programs: a function that has work done in a copy of the process."""
+
+COUNTED = """
 if sys.argv[1:]:  # a thread of the program
     import threading
     end = threading.Event()
     threading.Thread(target=end.wait, daemon=True).start()
 
-def train(equal, shuffle, found):
-    loader = tarkit.loader("s3://bucket/p*.tar", equal=equal, shuffle=shuffle, worker=0, workers=2)
-    other = tarkit.loader("s3://bucket/p*.tar", equal=equal, shuffle=shuffle, worker=1, workers=2)
-    children = []
-    for each in (loader, other):
-        read, write = os.pipe()
-        if not os.fork():
-            try:
-                keys = [sample["__key__"] for sample in each]
-            except tarkit.TarkitError as error:
-                keys = [str(error)]
-            os.write(write, " ".join(keys).encode())
-            os._exit(0)
-        os.close(write)
-        with open(read) as pipe:
-            found += pipe.read().split()
-        os.wait()
-
 for equal, shuffle in (("drop", 0), ("repeat", 5), (None, "full")):
-    found = []
-    train(equal, shuffle, found)
-    print(equal, shuffle, *sorted(found))
-found = []
+    loaders = [
+        tarkit.loader("s3://bucket/p*.tar", equal=equal, shuffle=shuffle, worker=worker, workers=2)
+        for worker in range(2)
+    ]
+    print(equal, shuffle, *sorted(sum((forked(lambda: keys(loader)) for loader in loaders), [])))
 data = tarkit.open("s3://bucket/p*.tar").where("cls == 1").map(dict)
 loader = tarkit.loader(data, equal="drop")
 print(len(loader))
@@ -189,7 +194,7 @@ def test_a_loader_that_counts_samples_of_a_store_before_it_is_copied(words: list
         bucket.put(f"p{n}.tar", tar({f"{n}{k}.cls": b"1" for k in range(4)}))
     bucket.put("broken.tar", bucket.get("p0.tar")[:700])
     every = " ".join(f"{n}{k}" for n in range(2) for k in range(4))
-    assert printed(FORKED, *words) == [
+    assert printed(FORK + COUNTED, *words) == [
         *(f"{how} {every}" for how in ("drop 0", "repeat 5", "None full")),
         "8",
         "truncated s3://bucket/broken.tar",
@@ -197,23 +202,6 @@ def test_a_loader_that_counts_samples_of_a_store_before_it_is_copied(words: list
 
 
 CONTINUED = """
-import json, os, sys, tarkit
-
-def forked(work):
-    read, write = os.pipe()
-    if not os.fork():
-        try:
-            answer = work()
-        except tarkit.TarkitError as error:
-            answer = str(error)
-        os.write(write, json.dumps(answer).encode())
-        os._exit(0)
-    os.close(write)
-    with open(read) as pipe:
-        answer = json.load(pipe)
-    os.wait()
-    return answer
-
 def begun(worker):
     loader = tarkit.loader("s3://bucket/p*.tar", shuffle=shuffle, worker=worker, workers=2)
     samples = iter(loader)
@@ -223,7 +211,7 @@ for shuffle in (0, 3, "full"):
     first, states = zip(*[forked(lambda: begun(worker)) for worker in range(2)])
     again = tarkit.loader("s3://bucket/p*.tar", shuffle=shuffle, worker=0, workers=1)
     again.load_state_dict(states)
-    print(*sorted([*first, *forked(lambda: [sample["__key__"] for sample in again])]))
+    print(*sorted([*first, *forked(lambda: keys(again))]))
 """
 
 
@@ -231,7 +219,7 @@ def test_a_loader_that_compares_objects_with_a_position_before_it_is_copied(buck
     """Their versions are requested in a process of its own, so that workers can be forked."""
     for n in range(3):
         bucket.put(f"p{n}.tar", tar({f"{n}{k}.cls": b"1" for k in range(4)}))
-    assert printed(CONTINUED) == [" ".join(f"{n}{k}" for n in range(3) for k in range(4))] * 3
+    assert printed(FORK + CONTINUED) == [" ".join(f"{n}{k}" for n in range(3) for k in range(4))] * 3
 
 
 COPIED = """
