@@ -20,22 +20,27 @@ from tarkit.errors import TarkitError, Usage
 from tarkit.stores import aws, buckets, connect
 from tarkit.stores.store import StoreOptions
 from tests._tools import each_row
+from tests.conftest import tar
 from tests.stores._http import HttpServer
 from tests.stores._s3 import Bucket
 from tests.stores._servers import moto, tarkit_run
 
 DATA = random.Random(7).randbytes(12_000_000)
 DATE = {"Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT"}
+PLAIN = StoreOptions(retries=0, timeout=5)
+
+
+def anonymous(endpoint: str) -> StoreOptions:
+    return PLAIN.replace(endpoint_url=endpoint, anonymous=True)
 
 
 @each_row(("scheme", "accepted"), [("s3", "identity"), ("gs", "gzip")])
 def test_an_object_with_an_encoding_is_read_as_it_is_stored(scheme: str, accepted: str, server: HttpServer) -> None:
     """`Content-Encoding: gzip` is that of the name of a shard, or of a program that uploaded it: nothing is decoded."""
-    options = StoreOptions(endpoint_url=server.url, anonymous=True, retries=0, timeout=5)
     for size in (1000, 3_000_000):
         data = gzip.compress(DATA[:size], 0)
         server.serve("/bucket/a", data, headers={**DATE, "Content-Encoding": "gzip"})
-        assert connect.read_object(f"{scheme}://bucket/a", options)[0] == data
+        assert connect.read_object(f"{scheme}://bucket/a", anonymous(server.url))[0] == data
     assert {headers["accept-encoding"] for _, _, headers in server.log} == {accepted}
     server.log.clear()
 
@@ -44,14 +49,13 @@ def test_a_reply_that_is_longer_than_it_says(server: HttpServer) -> None:
     """As of a server that decodes what it sends: an error, and never the first bytes of it."""
     head = 'HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-999/1000\r\nContent-Length: 1004\r\nETag: "1"\r\n'
     server.serve("/bucket/a", raw=f"{head}Last-Modified: {DATE['Last-Modified']}\r\n\r\n".encode() + bytes(1004))
-    options = StoreOptions(endpoint_url=server.url, anonymous=True, retries=0, timeout=5)
     with pytest.raises(TarkitError, match="more bytes than it says"):
-        connect.read_object("s3://bucket/a", options)
+        connect.read_object("s3://bucket/a", anonymous(server.url))
 
 
 def test_anonymous_requests_to_google(bucket: Bucket) -> None:
     """They need no credentials, also to write."""
-    nobody = StoreOptions(endpoint_url=bucket.server.url, anonymous=True, retries=0, timeout=5)
+    nobody = anonymous(bucket.server.url)
     for size in (10, 12_000_000):
         upload = connect.create_object(f"gs://bucket/{size}", options=nobody)
         upload.write(DATA[:size])
@@ -73,8 +77,7 @@ def test_no_credentials(url: str, server: HttpServer, here: Path, monkeypatch: p
 def test_shards_have_checksums(bucket: Bucket) -> None:
     """Those of the objects, in Python and in a manifest, plain and compressed."""
     connect.create_object(f"{bucket.url}x").close()  # the process has the threads of obstore: it lists without a copy
-    Path("recipe").write_text("".join(f"{n}.txt text:{n}\n" for n in range(9)))
-    tarkit_run("create", "recipe", "-o", "a.tar")
+    Path("a.tar").write_bytes(tar({f"{n}.txt": b"%d" % n for n in range(9)}))
     for suffix in ("tar", "tar.zst", "zip"):
         shards = tarkit.open("a.tar").split(f"{bucket.url}s-%d.{suffix}", count=4)
         for shard in shards:
@@ -103,8 +106,6 @@ def test_credentials_that_may_write_and_not_read(bucket: Bucket) -> None:
 
 # ---- Credentials of s3:// from the files of the AWS tools
 
-PLAIN = StoreOptions(retries=0, timeout=5)
-
 
 @pytest.fixture
 def files(monkeypatch: pytest.MonkeyPatch, here: Path) -> Path:
@@ -117,21 +118,21 @@ def files(monkeypatch: pytest.MonkeyPatch, here: Path) -> Path:
     return here
 
 
-def keys() -> dict[str, object] | None:
+def keys() -> tuple[object, ...] | None:
+    """The id, the secret and the token that the profile has."""
     provider = aws.credential_provider(PLAIN)
     if provider is None:
         return None
     found = provider()
-    return {name: found[name] for name in ("access_key_id", "secret_access_key", "token")}
+    return found["access_key_id"], found["secret_access_key"], found["token"]
 
 
 def test_profiles(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys come from the files, unless variables are set."""
-    (files / "credentials").write_text(
-        "[default]\naws_access_key_id = a\naws_secret_access_key = b%c\n[two]\naws_access_key_id=z\n"
-    )
+    plain = "[default]\naws_access_key_id = a\naws_secret_access_key = b%c\n"
+    (files / "credentials").write_text(f"{plain}[two]\naws_access_key_id=z\n")
     (files / "config").write_text("[default]\nregion = eu-west-1\n[profile two]\nendpoint_url = http://localhost\n")
-    assert keys() == {"access_key_id": "a", "secret_access_key": "b%c", "token": None}
+    assert keys() == ("a", "b%c", None)
     assert aws.profile_of(PLAIN)["region"] == "eu-west-1"
     monkeypatch.setenv("AWS_PROFILE", "two")
     assert buckets.endpoint_of("s3", PLAIN) == "http://localhost"
@@ -151,7 +152,7 @@ def test_keys_that_another_program_renews(files: Path, server: HttpServer, monke
     monkeypatch.setattr(aws, "_VALID", timedelta(seconds=-1))
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    server.serve("/b/a.tar", b"x", headers={"Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT"})
+    server.serve("/b/a.tar", b"x", headers=DATE)
     for number in range(3):
         text = f"[default]\naws_access_key_id=id{number}\naws_secret_access_key=s\naws_session_token=t{number}\n"
         (files / "credentials").write_text(text)
@@ -166,7 +167,7 @@ def test_a_command_that_gives_keys(files: Path) -> None:
     given = {"Version": 1, "AccessKeyId": "a", "SecretAccessKey": "b", "SessionToken": "c", "Expiration": until}
     (files / "keys.json").write_text(json.dumps(given))
     (files / "config").write_text(f"[default]\ncredential_process = cat {files / 'keys.json'}\n")
-    assert keys() == {"access_key_id": "a", "secret_access_key": "b", "token": "c"}
+    assert keys() == ("a", "b", "c")
     (files / "config").write_text("[default]\ncredential_process = false\n")
     with pytest.raises(TarkitError, match=r"^the AWS profile default has its keys from the command of cred"):
         keys()
@@ -184,9 +185,8 @@ def test_keys_of_a_role(variable: str, endpoint: str, files: Path, monkeypatch: 
     """boto3 asks the service for them, in the region of the profile or of either variable."""
     region = "" if variable else "region = us-east-1\n"
     role = "role_arn = arn:aws:iam::123456789012:role/x\nsource_profile = q\n"
-    (files / "config").write_text(
-        f"[profile p]\n{role}{region}[profile q]\naws_access_key_id=q\naws_secret_access_key=q\n"
-    )
+    other = "[profile q]\naws_access_key_id=q\naws_secret_access_key=q\n"
+    (files / "config").write_text(f"[profile p]\n{role}{region}{other}")
     with monkeypatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", endpoint)
         patch.setenv("AWS_PROFILE", "p")
@@ -195,9 +195,9 @@ def test_keys_of_a_role(variable: str, endpoint: str, files: Path, monkeypatch: 
         if variable:
             patch.setenv(variable, "us-east-1")
         buckets._open.cache_clear()
-        given = keys() or {}
-    assert given["access_key_id"] != "q"
-    assert given["token"]
+        id, _, token = keys() or ("q", "", "")
+    assert id != "q"
+    assert token
 
 
 SOURCES = {

@@ -79,8 +79,7 @@ def test_files_that_a_call_names(here: Path) -> None:
     """A map, classes, a table to join and a recipe have the options of the call that reads them."""
     Path("t").mkdir()
     Path("t", "a.txt").write_text("x")
-    with tarkit.TarWriter("in.tar") as out:
-        out.write("a", {"txt": "x"})
+    Path("in.tar").write_bytes(tar({"a.txt": b"x"}))
     url = "http://127.0.0.1:1/a.csv"
     how = {"token": "s3cret"}
     for call in (
@@ -96,13 +95,11 @@ def test_files_that_a_call_names(here: Path) -> None:
 
 def test_a_manifest_with_options_of_another_store(bucket: Bucket) -> None:
     """It is refused before a shard is written."""
-    with tarkit.TarWriter("a.tar") as out:
-        out.write("a", {"txt": "x"})
+    Path("a.tar").write_bytes(tar({"a.txt": b"x"}))
     how = {"endpoint_url": bucket.server.url, "access_key_id": "one", "secret_access_key": "1secret"}
+    where = {"manifest": "hf://datasets/a/b/list.tsv", "storage_options": how}
     with pytest.raises(Usage, match="hf:// has no option 'access_key_id'"):
-        tarkit.open("a.tar").split(
-            f"{bucket.url}s-%d.tar", count=1, manifest="hf://datasets/a/b/list.tsv", storage_options=how
-        )
+        tarkit.open("a.tar").split(f"{bucket.url}s-%d.tar", count=1, **where)
     assert bucket.names() == []
 
 
@@ -118,9 +115,7 @@ print(len(list(tarkit.open("s3://bucket/session.tar", storage_options=one))))
 
 def test_caches_and_rules_of_one_call(server: HttpServer, here: Path) -> None:
     """They hold for the call alone."""
-    with tarkit.TarWriter("a.tar") as out:
-        out.write("a", {"txt": "x"})
-    url = server.serve("/a.tar", Path("a.tar").read_bytes())
+    url = server.serve("/a.tar", tar({"a.txt": b"x"}))
     how = {"cache": here / "cache", "cache_size": 10**6, "net_retries": 0, "net_timeout": 5}
     assert [sample.key for sample in tarkit.open(url, storage_options=how)] == ["a"]
     sent = server.objects["/a.tar"].sent
@@ -218,12 +213,9 @@ def test_invalid_values() -> None:
 def test_secrets_are_in_no_text() -> None:
     """Neither in a representation, nor in the message of a library."""
     pytest.importorskip("fsspec")
+    given = {"password": "s3cret", "s3cret": 1, "net_retries": 0}
     with pytest.raises(TarkitError) as raised:
-        list(
-            tarkit.open(
-                "ftp://127.0.0.1:1/a.tar", storage_options={"password": "s3cret", "s3cret": 1, "net_retries": 0}
-            )
-        )
+        list(tarkit.open("ftp://127.0.0.1:1/a.tar", storage_options=given))
     assert "s3cret" not in str(raised.value)
     options = parse_options({"secret_access_key": "s3cret", "endpoint_url": "http://user:s3cret@h"})
     [location] = expand_inputs(["s3://bucket/a.tar"], options=options)

@@ -18,6 +18,7 @@ from tarkit.stores import connect
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.text import file_label, open_file, parse_file, split_column
 from tests._tools import archive, each_row
+from tests.conftest import tar
 from tests.conftest import tarkit as tarkit_command
 from tests.stores._http import HttpServer
 from tests.stores._s3 import Bucket
@@ -27,8 +28,7 @@ from tests.stores._servers import tarkit_run as run
 @pytest.fixture
 def bucket(bucket: Bucket) -> Bucket:
     """A directory of a bucket, and an archive here."""
-    Path("recipe").write_text("".join(f"{n}.txt text:{n}\n" for n in range(4)))
-    run("create", "recipe", "-o", "in.tar")
+    Path("in.tar").write_bytes(tar({f"{n}.txt": b"%d" % n for n in range(4)}))
     return bucket
 
 
@@ -164,8 +164,8 @@ def test_a_file_has_one_role(bucket: Bucket) -> None:
 
 def test_what_is_local(here: Path) -> None:
     """Directories are, and say so."""
-    (here / "recipe").write_text("a.txt text:1\n")
-    run("create", "recipe", "-o", "in.tar")
+    (here / "in.tar").write_bytes(tar({}))
+    (here / "recipe").touch()
     for words, option in (
         ("extract in.tar -C s3://b/x", "-C"),
         ("create recipe -C s3://b/x -o a.tar", "-C"),
