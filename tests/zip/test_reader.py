@@ -67,27 +67,20 @@ def patched(data: bytes, *changes: tuple[bytes, int, bytes]) -> bytes:
     return bytes(raw)
 
 
-class WriteOnly(io.RawIOBase):
-    """A file that can only be written sequentially, as a pipe."""
+class Pipe(io.BytesIO):
+    """A file without a position."""
 
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self.data += data
-        return len(data)
+    def tell(self) -> int:
+        raise OSError
 
 
 def streamed() -> bytes:
     """Return a zip that was written to a pipe: checksums and sizes follow the contents."""
-    target = WriteOnly()
+    target = Pipe()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as file:
         for name, content in ROWS:
             file.writestr(name, content)
-    return bytes(target.data)
+    return target.getvalue()
 
 
 def wide() -> bytes:

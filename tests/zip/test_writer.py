@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import stat
 import subprocess
 import tarfile
@@ -19,7 +18,7 @@ from tarkit.streams.sink import FileSink
 from tarkit.tar import entry_sink
 from tarkit.zip import writer
 from tarkit.zip.writer import ZipSink, dos_time
-from tests._tools import MARKER, archive, each_row, member, program
+from tests._tools import MARKER, Log, archive, each_row, member, program, with_field
 from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, entries, tar
 
 SAMPLES: list[tuple[str, Content]] = [
@@ -49,39 +48,20 @@ def listed(data: bytes | Path | str) -> list[tuple[str, bytes]]:
         return [(info.orig_filename, file.read(info)) for info in file.infolist()]
 
 
-class MemorySink:
-    """A sink that keeps what is written."""
+class ZipLog(Log):
+    """A sink in memory, of a name."""
 
-    name, fd, remote = "x.zip", None, False
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.state = "open"
-
-    def write(self, data: bytes | memoryview) -> None:
-        self.data += data
-
-    def writev(self, pieces: list[bytes]) -> None:
-        self.data += b"".join(pieces)
-
-    def copy(self, source: int, start: int, stop: int, short: Any = None) -> None:
-        self.data += os.pread(source, stop - start, start)
-
-    def close(self) -> None:
-        self.state = "closed"
-
-    def abort(self) -> None:
-        self.state = "aborted"
+    name, remote = "x.zip", False
 
 
 def packed(data: bytes, step: int = 1 << 30, level: int | None = None) -> bytes:
     """Return the zip made from an archive that arrives in pieces of `step` bytes."""
-    into = MemorySink()
+    into = ZipLog()
     sink = ZipSink(into, level)  # type: ignore[arg-type]
     for at in range(0, len(data), step):
         sink.write(memoryview(data)[at : at + step])
     sink.close()
-    assert into.state == "closed"
+    assert into.calls[-1] == "close"
     return bytes(into.data)
 
 
@@ -357,11 +337,8 @@ def test_unsupported_content(rows: Any, words: str, run: Run, here: Path, archiv
 
 def test_sparse_of_gnu(run: Run, archive: Archive) -> None:
     """An old sparse file is refused by its header."""
-    header = bytearray(member("a.x", b"1"))
-    from tarkit.tar.block import seal
-
-    old = seal(bytes(header[:156]) + b"S" + bytes(header[157:257]) + b"ustar  \0" + bytes(header[265:512]))
-    ran = run("cat", archive(old + bytes(header[512:]) + MARKER), "--compress", "zip", exit=1)
+    old = with_field(with_field(member("a.x", b"1"), 156, b"S"), 257, b"ustar  \0")
+    ran = run("cat", archive(old + MARKER), "--compress", "zip", exit=1)
     assert "a zip cannot hold 'a.x': a sparse file" in ran.stderr
 
 
