@@ -295,10 +295,7 @@ def test_mtime_of_the_source(run: Run) -> None:
 NO_TIMES = [
     ("x", None, "--mtime 'x': expected source, now or @SECONDS"),
     ("", None, "--mtime '': expected source, now or @SECONDS"),
-    ("@", None, "--mtime '@': expected source, now or @SECONDS"),
     ("@²", None, "--mtime '@²': expected source, now or @SECONDS"),
-    ("@٣", None, "--mtime '@٣': expected source, now or @SECONDS"),
-    ("@1.5", None, "--mtime '@1.5': expected source, now or @SECONDS"),
     ("@+1", None, "--mtime '@+1': expected source, now or @SECONDS"),
     *(
         (f"@{when}", None, f"--mtime '@{when}': must be from {EARLIEST} to {LATEST} seconds since 1970, the years 1")

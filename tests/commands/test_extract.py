@@ -367,8 +367,7 @@ def test_file_systems_without_unnamed_files(
 
 def test_links_replace_files(run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """With --force a link replaces a file; a link that cannot be created leaves the file."""
-    rows: list[tuple[str, Content]] = [("a.x", b"1"), ("a.y", Link("a.x", SYM)), ("a.z", Link("a.x"))]
-    archive(rows)
+    archive([("a.x", b"1"), ("a.y", Link("a.x", SYM)), ("a.z", Link("a.x"))])
     for feed in feeds:
         os.mkdir("out")
         for name in ("y", "z"):
