@@ -12,6 +12,7 @@ import pytest
 
 from tarkit.streams import cold
 from tarkit.streams.cold import EVERY, GROUPS, MEMORY, ColdFiles, ask_for_file, ask_for_range
+from tarkit.streams.files import Descriptor, File
 from tarkit.streams.source import FileSource
 
 needs_advice = pytest.mark.skipif(cold._THREAD is None, reason="the system takes no advice about files")
@@ -31,6 +32,11 @@ def is_cached(path):
         assert CDLL(None).mincore(byref(page), c_size_t(1), byref(state)) == 0
         del page
     return bool(state.value & 1)
+
+
+def read(path):
+    with open(path, "rb") as file:
+        file.read()
 
 
 def evict(paths):
@@ -65,8 +71,7 @@ def test_cold_files_are_read_before_their_turn(files):
     state = ColdFiles()
     items = state.ahead(files, ask_for_file)
     for _ in range(EVERY + 1):
-        with open(next(items), "rb") as file:
-            file.read()
+        read(next(items))
     assert state.cold
     bound = (GROUPS + 1) * EVERY
     wanted = files[: bound - 1]
@@ -80,13 +85,11 @@ def test_cold_files_are_read_before_their_turn(files):
 @needs_advice
 def test_files_in_the_cache_are_not_asked_for(files):
     for path in files:
-        with open(path, "rb") as file:
-            file.read()
+        read(path)
     asked = []
     state = ColdFiles()
     for path in state.ahead(files, asked.append):  # type: ignore[arg-type]
-        with open(path, "rb") as file:
-            file.read()
+        read(path)
     # other programs may have the system drop a few
     assert len(asked) < len(files) // 2
 
@@ -96,8 +99,7 @@ def test_the_next_files_are_asked_for_at_once(files):
     evict(files)
     state = ColdFiles()
     for path in state.ahead(files[: 2 * EVERY], ask_for_file):
-        with open(path, "rb") as file:
-            file.read()
+        read(path)
     assert state.cold
     asked = []
     next(state.ahead(files[2 * EVERY :], lambda path: asked.append(path) or ask_for_file(path)))
@@ -166,8 +168,6 @@ def test_a_range_is_bounded(tmp_path):
 def test_an_archive_that_was_replaced_is_not_asked_for(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(bytes(100))
-    from tarkit.streams.files import Descriptor, File
-
     file = File(Descriptor(os.open(path, os.O_RDONLY)), "file", str(path))
     file.close()
     path.unlink()

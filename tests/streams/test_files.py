@@ -6,8 +6,8 @@ import os
 import resource
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -131,23 +131,13 @@ def test_a_removed_file(tmp_path: Path) -> None:
 def test_threads(few: None, tmp_path: Path) -> None:
     """Threads read their own files, while other threads close these and get the same descriptors."""
     sources = written(tmp_path, 40)
-    wrong: list[object] = []
 
-    def read(step: int) -> None:
-        try:
-            for turn in range(3000):
-                number = turn * step % 40
-                if (data := sources[number].read(0, 3)) != b"%03d" % number:
-                    wrong.append((number, data))
-        except BaseException as error:
-            wrong.append(error)
+    def read(step: int) -> bool:
+        numbers = (turn * step % 40 for turn in range(3000))
+        return all(sources[number].read(0, 3) == b"%03d" % number for number in numbers)
 
-    threads = [threading.Thread(target=read, args=(step,)) for step in (1, 3, 7)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    with ThreadPoolExecutor(3) as pool:
+        assert all(pool.map(read, (1, 3, 7)))
 
 
 @each_row(
