@@ -24,18 +24,13 @@ NO_TAR = "hint: it is not a tar archive; for a list of inputs use -T, for a reci
         (["--drop", "jpg,t*"], ["cls"]),
         (["--drop", "jpg txt"], ["cls"]),
         (["--drop", "jpg", "--drop", "cls"], ["txt"]),
+        (["-q", "-q", "--fsync", "--fsync"], ["cls", "jpg", "txt"]),
     ],
 )
-def test_fields_add_up(words: list[str], fields: list[str], run: Run, archive: Archive) -> None:
-    """-f and --drop may be given several times, and --drop takes several names."""
+def test_options_that_are_given_twice(words: list[str], fields: list[str], run: Run, archive: Archive) -> None:
+    """-f, --drop and flags may be given several times, and --drop takes several names."""
     run("cat", archive(AB), *words, "-o", "out.tar")
     assert Path("out.tar").read_bytes() == tar({f"{key}.{field}": b"x" * 600 for key in "ab" for field in fields})
-
-
-def test_flags_may_be_given_twice(run: Run, archive: Archive) -> None:
-    """Flags may be given twice, as nothing is lost."""
-    run("cat", archive(AB), "-q", "-q", "--fsync", "--fsync", "-o", "out.tar")
-    assert Path("out.tar").read_bytes() == tar(AB)
 
 
 @each_row(
