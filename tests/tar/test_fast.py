@@ -334,20 +334,17 @@ def test_golden(path: Path, each_way: Callable[[Callable[[], object]], None]) ->
 
 
 @pytest.mark.slow
-@each_row("begin", [*range(0, 100 * ROUNDS, 100), 302_900, 5_042_100])
-def test_odd_archives(begin: int, each_way: Callable[[Callable[[], object]], None]) -> None:
-    """Archives of entries of all forms, with damage."""
-    for seed in range(begin, begin + 100):
-        data = odd_archive(seed)
-        each_way(lambda: list(all_of(data, seed)))  # noqa: B023
-
-
-@pytest.mark.slow
-@each_row("begin", [*range(0, 25 * ROUNDS, 25), 7_002_000])
-def test_odd_archives_of_large_samples(begin: int, each_way: Callable[[Callable[[], object]], None]) -> None:
-    """The same with large samples, whose headers are read in the file."""
-    for seed in range(begin, begin + 25):
-        data = odd_archive(seed, 70_000)
+@each_row(
+    ("begin", "count", "most"),
+    [
+        *((begin, 100, 700) for begin in (*range(0, 100 * ROUNDS, 100), 302_900, 5_042_100)),
+        *((begin, 25, 70_000) for begin in (*range(0, 25 * ROUNDS, 25), 7_002_000)),
+    ],
+)
+def test_odd_archives(begin: int, count: int, most: int, each_way: Callable[[Callable[[], object]], None]) -> None:
+    """Archives of entries of all forms, with damage; headers of large samples are read in the file."""
+    for seed in range(begin, begin + count):
+        data = odd_archive(seed, most)
         each_way(lambda: list(all_of(data, seed)))  # noqa: B023
 
 
