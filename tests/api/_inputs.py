@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable
@@ -55,6 +56,19 @@ def until_error(data: tarkit.Dataset) -> tuple[list[str], tarkit.TarkitError]:
     except tarkit.TarkitError as error:
         return found, error
     pytest.fail("no error")
+
+
+class Stream(io.RawIOBase):
+    """A file object that cannot seek, and returns a few bytes at a time."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = io.BytesIO(data)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._data.readinto(memoryview(buffer)[:700])
 
 
 def write_files(files: dict[str, bytes]) -> None:

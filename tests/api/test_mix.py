@@ -5,31 +5,17 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import tarkit
-from tests.api._inputs import ARCHIVES, MIXED, TARMIX
+from tests.api._inputs import ARCHIVES, MIXED, TARMIX, Stream
 from tests.conftest import Archive, Run, tar
-
-
-class Once(io.RawIOBase):
-    """A stream that cannot seek."""
-
-    def __init__(self, data: bytes) -> None:
-        self._file = io.BytesIO(data)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        return self._file.readinto(buffer)
 
 
 def test_streams_begin_again() -> None:
     """What can be read once is kept for the laps of one run, and a second run is an error."""
-    once = tarkit.mix([tarkit.open(io.BufferedReader(Once(tar(MIXED))))], seed=1, total=25, repeat=True)
+    once = tarkit.mix([tarkit.open(Stream(tar(MIXED)))], seed=1, total=25, repeat=True)
     assert [sample.key for sample in once] == [f"a{n % 9}{f'~{n // 9 + 1}' if n > 8 else ''}" for n in range(25)]
     with pytest.raises(tarkit.Unsupported, match="can be read once"):
         list(once)

@@ -17,24 +17,11 @@ import pytest
 
 import tarkit
 from tests._tools import each_row, raising, samples_of
-from tests.api._inputs import until_error
+from tests.api._inputs import Stream, until_error
 from tests.conftest import Archive, tar
 
 AB = {"a.x": b"1", "a.y": b"22", "b.x": b"3"}
 READ = [("a", {"x": b"1", "y": b"22"}), ("b", {"x": b"3"})]
-
-
-class Raw(io.RawIOBase):
-    """A file object that cannot seek, and returns a few bytes at a time."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = io.BytesIO(data)
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, n: int = -1) -> bytes:
-        return self._data.read(min(n, 700))
 
 
 WAYS: dict[str, Callable[[], Any]] = {
@@ -51,7 +38,7 @@ WAYS: dict[str, Callable[[], Any]] = {
     "pipe: gzip": lambda: "pipe:cat in.tar.gz",
     "BytesIO": lambda: io.BytesIO(tar(AB)),
     "BytesIO gzip": lambda: io.BytesIO(gzip.compress(tar(AB))),
-    "raw": lambda: Raw(tar(AB)),
+    "raw": lambda: Stream(tar(AB)),
     "list of file objects": lambda: [io.BytesIO(tar(AB))],
 }
 
@@ -279,7 +266,7 @@ def test_a_command_that_fails(archive: Archive) -> None:
 
 def test_an_error_of_a_file_object() -> None:
     """The exception is raised unchanged."""
-    file = Raw(tar(AB))
-    file.read = raising(RuntimeError("the network is down"))  # type: ignore[method-assign]
+    file = Stream(tar(AB))
+    file.readinto = raising(RuntimeError("the network is down"))  # type: ignore[method-assign]
     with pytest.raises(RuntimeError, match="the network is down"):
         list(tarkit.open(file))

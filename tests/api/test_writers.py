@@ -218,22 +218,6 @@ def test_a_file_object(here: Path) -> None:
     file.seek(4)
     assert [dict(each) for each in tarkit.open(file)] == [{"x": b"1"}]
 
-    class Slow(io.RawIOBase):
-        """A file object that takes a few bytes at a time."""
-
-        def __init__(self) -> None:
-            self.data = b""
-
-        def write(self, data: Any) -> int:
-            piece = bytes(data[:100])
-            self.data += piece
-            return len(piece)
-
-    slow = Slow()
-    with tarkit.TarWriter(slow) as out:  # type: ignore[arg-type]
-        out.write("k", {"x": bytes(5000)})
-    assert [dict(each) for each in tarkit.open(io.BytesIO(slow.data))] == [{"x": bytes(5000)}]
-
 
 def test_a_command(here: Path) -> None:
     """The failure of the command is raised by the writer."""

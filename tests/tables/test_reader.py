@@ -61,8 +61,6 @@ def test_utf_16(format: str, run: Run, here: Path) -> None:
     Path("t").write_bytes("id\ttxt\n1\ta\n".encode("utf-16"))
     ran = run("create", "--format", format, "t", "-o", "x.tar", exit=1)
     assert ran.lines == ["tarkit: t:1: the text is UTF-16", "hint: save the table as UTF-8"]
-    with pytest.raises(MalformedRow, match="UTF-16"):
-        list(read_records(io.BytesIO("id\ttxt\n1\ta\n".encode("utf-16")), format))  # type: ignore[arg-type]
 
 
 @each_row(("header", "said"), [("id;caption, long;txt", 1), ("id,caption", 0), ('"a;b",c', 1), ('"a;b"', 0)])
