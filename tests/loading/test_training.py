@@ -37,26 +37,30 @@ def run(tools: Path, language: str, text: str, **variables: str) -> str:
     return ran.stdout
 
 
-def test_the_recipes_train_a_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """The loss falls in each epoch, the printed lines are of this form, and each sample comes once in an epoch.
-
-    Shards of the second recipe are in a bucket; its run stops in the middle and goes on with another number of ranks.
-    """
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Change to a directory with the shards of the recipes; return the directory of the commands."""
     for library in ("PIL", "obstore", "torchdata"):
         pytest.importorskip(library)
     monkeypatch.chdir(tmp_path)
     tools = served(tmp_path_factory.getbasetemp())
+    for block in blocks_of("From directories of pictures to a trained model")[:2]:
+        run(tools, *block)
+    return tools
+
+
+def test_from_directories_to_a_model(tools: Path) -> None:
+    """The loss falls in each epoch, and the printed lines are of this form."""
     paint, pack, train, shown = blocks_of("From directories of pictures to a trained model")
     assert [language for language, _ in (paint, pack, train, shown)] == ["python", "sh", "python", "text"]
     assert len(train[1].splitlines()) <= 32
-    run(tools, *paint)
-    run(tools, *pack)
     printed = run(tools, *train)
     check_losses(printed, shown[1])
     assert int(NUMBERS.findall(printed)[-1]) > 80
 
+
+def test_from_a_bucket_to_a_model(tools: Path) -> None:
+    """The same for ranks that stop in the middle and go on as another number, with each sample once in an epoch."""
     upload, (language, text), start, shown = blocks_of("From a bucket to a trained model")
     assert (language, len(text.splitlines()) <= 50) == ("python", True)
     Path("train.py").write_text(text)
@@ -64,7 +68,7 @@ def test_the_recipes_train_a_model(
         how = {**KEYS, "AWS_ENDPOINT_URL": server.url}
         programs = Path(sys.executable).parent  # `tools` are copies of this process, which may have used stores
         run(programs, *upload, **how)
-        for path in tmp_path.glob("train-*.tar"):
+        for path in Path().glob("train-*.tar"):
             path.unlink()
         printed = run(programs, *start, **how)
     check_losses(printed, shown[1])
