@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tarkit.commands.get import LISTED
+from tarkit.indexing.formats import index_path
 from tarkit.samples import reader
 from tarkit.streams import source
 from tests._tools import each_row
@@ -41,10 +42,9 @@ FIELDS = [
 
 
 def index_of(run: Run, name: str, format: str) -> Path:
-    """Write an index of the only archive here, and return its path."""
+    """Write an index of an archive, and return its path."""
     run("index", name, "--format", format)
-    [path] = [path for path in Path().iterdir() if path.name != name]
-    return path
+    return Path(index_path(format, name))
 
 
 @each_row("index", INDEXES)
@@ -84,7 +84,7 @@ def test_an_index_that_lacks_a_key(format: str, run: Run, archive: Archive) -> N
     assert os.stat("1.tar").st_size == status.st_size
     assert run("get", "z77.txt", *names).stdout == run("get", "z77.txt", "1.tar").stdout == b"a"
     ran = run("get", "x.jpg", *names, "-v", exit=1)
-    [one, two] = [next(path for path in os.listdir() if path.startswith(f"{n}.") and path not in names) for n in "12"]
+    one, two = (index_path(format, name) for name in names)
     assert ran.lines == [
         f"tarkit: {one}: the index does not list 'x'",
         "tarkit: reading 1.tar",
@@ -164,6 +164,13 @@ def test_an_index_that_is_none(run: Run, archive: Archive) -> None:
         path.write_bytes(b"v1.2 1\nnotes\n")
         assert run("get", "c.cls", name).stdout == b"3"
         path.unlink()
+
+
+def test_an_index_that_lists_a_key_twice(run: Run, archive: Archive) -> None:
+    """It is not used: one row is a part of the sample."""
+    name = archive([("a.x", b"1"), ("b.x", b"2"), ("a.y", b"3")])
+    run("index", name, "--format", "dali", "--allow", "scattered-sample")
+    assert "[scattered-sample]" in run("get", "a.y", name, exit=1).stderr
 
 
 @each_row(
