@@ -153,10 +153,14 @@ def fields(*templates: str) -> list[tuple[str, bytes]]:
 
 
 def test_results_of_functions(start: Start) -> None:
-    """A function may return a dict, several, or None; an iterable is read item by item, so a dict may be reused."""
+    """A function may return a dict, several, or None; an iterable is read item by item, so a dict may be reused.
+
+    It may close descriptors 0 to 2, which the results do not use.
+    """
     some = [(name, data) for name, data in ABC.items() if name[0] != "b"]
     executor = start("named")
     for function, out in {
+        "closes": [*some[:2], ("b.txt", b"x"), *some[2:]],
         "same": list(ABC.items()),
         "nothing": some,
         "empty": some,
@@ -305,13 +309,6 @@ def test_a_function_that_forks(start: Start) -> None:
     outcomes = run(start("forks"), jobs(archive(ABC)))
     assert written(outcomes)[2:3] == [("b.txt", b"parent")]
     assert reasons(outcomes) == [""] * 3
-
-
-def test_a_function_that_closes_descriptors(start: Start) -> None:
-    """The function may close descriptors 0 to 2, which the results do not use."""
-    executor = start("closes")
-    assert written(run(executor, jobs(archive(ABC))))[2:3] == [("b.txt", b"x")]
-    assert len(written(run(executor, jobs(archive(ABC))))) == 5
 
 
 def test_init_is_called_once(start: Start) -> None:
