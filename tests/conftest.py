@@ -135,6 +135,7 @@ sys.addaudithook(no_threads)
 
 
 Content: TypeAlias = "bytes | Link | None"
+Rows: TypeAlias = list[tuple[str, Content]]
 Members: TypeAlias = "Mapping[str, Content] | Iterable[tuple[str, Content]]"
 
 USTAR, GNU, PAX = tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT

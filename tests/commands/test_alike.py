@@ -18,7 +18,7 @@ from tests._tools import each_row
 from tests.commands.test_cat import FIELDS, SAMPLE, SELECT, SIX, write_lists
 from tests.commands.test_cat_problems import DAMAGE
 from tests.commands.test_sort import machine
-from tests.conftest import KINDS, Archive, Content, Feed, Ran, Run
+from tests.conftest import KINDS, Archive, Feed, Ran, Rows, Run
 
 
 def output(run: Run, command: str, *words: str, exit: int = 0) -> tuple[Ran, dict[str, bytes]]:
@@ -116,11 +116,11 @@ def test_problems(name: str, command: str, kind: str, run: Run, archive: Archive
 # ---- streams
 
 BIG = bytes(range(250)) * 40
-LARGE: list[tuple[str, Content]] = [
+LARGE: Rows = [
     ("d", None), ("d/c.bin", BIG), ("NOTE", b"n"), ("d/c.n", b"2"), ("d/b.n", b"1"), ("d/b.bin", BIG + b"b"),
     ("README", b"r"), ("a.bin", BIG + b"a"), ("a.n", b"0"), ("e.n", b"0"), ("e.y", BIG), ("LAST", b"l"),
 ]  # fmt: skip
-AGAIN: list[tuple[str, Content]] = [*LARGE, ("d/c.txt", b"again")]
+AGAIN: Rows = [*LARGE, ("d/c.txt", b"again")]
 STREAMED = ["cat -f n", "sort", "sort -s n", "sort -s n -r", "shuffle --seed 2", "shuffle --seed 2 -p 2", "tsv -f n"]
 STREAMED += ["shuffle --seed 2 --buffer 9", "split -c 2 -o out/%d.tar", "split -s 20K -o out/%d.tar"]
 STREAMED += ["split -n 3 -o out/%d.tar", "extract -C out", "stats --total", "show --names"]

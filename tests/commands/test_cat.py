@@ -12,7 +12,7 @@ import pytest
 
 from tests._feeds import in_turn
 from tests._tools import each_row, extension
-from tests.conftest import GNU, PAX, Archive, Content, Feed, Run, each_feed, entries, keys, pick, tar
+from tests.conftest import GNU, PAX, Archive, Content, Feed, Rows, Run, each_feed, entries, keys, pick, tar
 
 DATA = Path(__file__).parents[1] / "data"
 GOLDEN = sorted(path for path in DATA.glob("*.tar") if "multivolume" not in path.name)
@@ -56,7 +56,7 @@ def test_selected_samples(run: Run, archive: Archive, feed: Feed) -> None:
 
 # ---- entries without key
 
-STRAYS: list[tuple[str, Content]] = [
+STRAYS: Rows = [
     ("d", None),
     ("d/a.jpg", b"1"),
     ("d/README", b"2"),
@@ -83,7 +83,7 @@ def test_entries_without_key_belong_to_a_sample(
 @each_feed
 def test_archive_without_samples(run: Run, archive: Archive, feed: Feed) -> None:
     """Entries without a key are copied if everything is; they are no sample, and are not counted or selected."""
-    members: list[tuple[str, Content]] = [("d", None), ("README", b"1"), (".x.y", b"2")]
+    members: Rows = [("d", None), ("README", b"1"), (".x.y", b"2")]
     word = feed(archive(members))
     assert run("cat", word).stdout == tar(members)
     ran = run("cat", word, feed("in.tar"), "--report", "r.json")
@@ -198,7 +198,7 @@ def test_keys_that_are_names_of_files(column: str, meant: str | None, run: Run, 
 
 # ---- fields
 
-SAMPLE: list[tuple[str, Content]] = [
+SAMPLE: Rows = [
     ("d/a.JPG", b"pixels" * 200),
     ("d/README", b"keyless"),
     ("d/a.cls", b"1"),

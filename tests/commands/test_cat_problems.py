@@ -26,6 +26,7 @@ from tests.conftest import (
     Content,
     Feed,
     Link,
+    Rows,
     Run,
     body,
     each_feed,
@@ -37,22 +38,17 @@ from tests.conftest import (
 )
 
 X = tar(ABC)
-TWICE: list[tuple[str, Content]] = [("a.jpg", b"1"), ("a.json", b"2"), ("a.jpg", b"3"), ("b.jpg", b"4")]
-BACK: list[tuple[str, Content]] = [("a.jpg", b"1"), ("b.jpg", b"2"), ("a.json", b"3"), ("c.jpg", b"4")]
-LINKS: list[tuple[str, Content]] = [
+TWICE: Rows = [("a.jpg", b"1"), ("a.json", b"2"), ("a.jpg", b"3"), ("b.jpg", b"4")]
+BACK: Rows = [("a.jpg", b"1"), ("b.jpg", b"2"), ("a.json", b"3"), ("c.jpg", b"4")]
+LINKS: Rows = [
     ("a.jpg", b"1"),
     ("a.png", Link("a.jpg")),
     ("b.jpg", Link("a.jpg")),
     ("c.jpg", b"2"),
     ("c.x", Link("a.jpg", b"2")),
 ]
-TRIPLE: list[tuple[str, Content]] = [(f"{key}.{number}", b"x") for key in "abc" for number in (1, 2, 3)]
-UNSAFE: list[tuple[str, Content]] = [
-    ("/a.jpg", b"1"),
-    ("../b.jpg", b"2"),
-    ("x/../c.jpg", b"3"),
-    ("a..b/c..d.jpg", b"4"),
-]
+TRIPLE: Rows = [(f"{key}.{number}", b"x") for key in "abc" for number in (1, 2, 3)]
+UNSAFE: Rows = [("/a.jpg", b"1"), ("../b.jpg", b"2"), ("x/../c.jpg", b"3"), ("a..b/c..d.jpg", b"4")]
 LONG: dict[str, Content] = {"a.cls": b"1", "b" * 120 + ".cls": b"2"}
 
 
@@ -62,8 +58,8 @@ class Case(NamedTuple):
     problem: str
     inputs: list[bytes]
     message: str
-    allow: list[tuple[str, Content]]
-    skip: list[tuple[str, Content]]
+    allow: Rows
+    skip: Rows
     options: str = ""
 
 
@@ -345,7 +341,7 @@ PAIRS = [
 
 @each_row(("data", "options", "expected", "feed"), in_turn(PAIRS))
 def test_problems_in_pairs(
-    data: bytes, options: str, expected: str | list[tuple[str, Content]], run: Run, archive: Archive, feed: Feed
+    data: bytes, options: str, expected: str | Rows, run: Run, archive: Archive, feed: Feed
 ) -> None:
     """Each of two problems is handled separately."""
     word = feed(archive(data))
@@ -382,7 +378,7 @@ def test_damage_around_large_samples(
     `|` is an end with another archive after it, `!` a damaged header; entries with a number are large.
     """
 
-    def members(names: str) -> list[tuple[str, Content]]:
+    def members(names: str) -> Rows:
         return [(name, name.encode() * (1250 if name[-1].isdigit() else 1)) for name in names.split()]
 
     data = b"".join(tar(members(part)) for part in rows.replace("!", "").split("|"))
@@ -399,7 +395,7 @@ def test_a_large_sample_is_examined_once(
 ) -> None:
     """A sample is checked once, entry by entry, from any feed."""
     monkeypatch.setattr(reader, "LARGE", 1 << 16)
-    rows: list[tuple[str, Content]] = [("a.0", b"0"), ("a.0", b"1")]
+    rows: Rows = [("a.0", b"0"), ("a.0", b"1")]
     rows += [(f"a.{number}", b"x" * 9000) for number in range(1, 30)]
     ran = run("cat", feed(archive([*rows, ("a.1", b"2")])), "--allow", "duplicate-entry", "--report", "r.json")
     assert ran.stdout == tar([*rows, ("a.1", b"2")])
@@ -408,7 +404,7 @@ def test_a_large_sample_is_examined_once(
 
 def test_an_archive_in_a_damaged_entry_is_ignored(run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """The entries of an archive inside a damaged entry are content, whether the sample is kept or not."""
-    rows: list[tuple[str, Content]] = [*pick(ABC, "a"), ("b.txt", b"1"), ("b.tar", tar(ABC)), ("b.x", b"2")]
+    rows: Rows = [*pick(ABC, "a"), ("b.txt", b"1"), ("b.tar", tar(ABC)), ("b.x", b"2")]
     rows += [("c.txt", b"3"), ("d.txt", b"4")]
     data = flip(tar(rows), len(body(tar(rows[:-4]))) + 1)
     for feed in feeds:
@@ -448,7 +444,7 @@ def test_the_hint_for_a_scattered_sample(run: Run, archive: Archive, feed: Feed)
 
     For a stream, in which earlier fields are unknown, the hint has both.
     """
-    twins: list[tuple[str, Content]] = [("a.x", b"1"), ("a.y", b"2"), ("b.x", b"3"), ("a.z", b"4"), ("a.y", b"5")]
+    twins: Rows = [("a.x", b"1"), ("a.y", b"2"), ("b.x", b"3"), ("a.z", b"4"), ("a.y", b"5")]
     for rows, equal in ((BACK, False), (twins, True)):
         word = feed(archive(rows))
         for command in ("cat", "stats", "split -c 1 -o o-%d.tar", "check"):

@@ -25,10 +25,9 @@ from tarkit.checking.findings import FINDINGS
 from tarkit.problems import PROBLEMS
 from tarkit.spill import multimap
 from tests._tools import each_row, with_field
-from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Ran, Run, body, each_feed, entries, on_terminal, tar
+from tests.conftest import GNU, PAX, Archive, Feed, Link, Ran, Rows, Run, body, each_feed, entries, on_terminal, tar
 
 DATA = Path(__file__).parents[1] / "data"
-Rows = list[tuple[str, Content]]
 
 
 def rows(prefix: str = "k", count: int = 3, fields: str = "cls jpg") -> Rows:

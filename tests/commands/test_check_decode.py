@@ -15,8 +15,8 @@ import pytest
 
 import tarkit
 from tests._tools import each_row
-from tests.commands.test_check import Rows, found, objects
-from tests.conftest import Archive, Feed, Link, Run, each_feed, entries, keys, tar
+from tests.commands.test_check import found, objects
+from tests.conftest import Archive, Feed, Link, Rows, Run, each_feed, entries, keys, tar
 
 Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("simplejpeg")

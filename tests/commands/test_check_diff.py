@@ -16,8 +16,8 @@ from tarkit.checking import diff
 from tarkit.checking.findings import ShardReport
 from tarkit.spill import multimap
 from tests._tools import each_row, traced
-from tests.commands.test_check import Rows, objects, rows
-from tests.conftest import Archive, Feed, Run, each_feed, tar
+from tests.commands.test_check import objects, rows
+from tests.conftest import Archive, Feed, Rows, Run, each_feed, tar
 
 OLD: Rows = [("README", b"x"), *rows("a", 6)]
 

@@ -16,8 +16,8 @@ from tarkit.checking.salvage import KeptSample, Salvage
 from tarkit.checking.shard import OptionalChecks, ShardCheck
 from tarkit.streams.ranges import HeldRange
 from tests._tools import each_row
-from tests.commands.test_check import CASES, FINE, R, Rows, flip, names, objects, rows
-from tests.conftest import GNU, PAX, Archive, Feed, Link, Ran, Run, body, each_feed, entries, keys, tar
+from tests.commands.test_check import CASES, FINE, R, flip, names, objects, rows
+from tests.conftest import GNU, PAX, Archive, Feed, Link, Ran, Rows, Run, body, each_feed, entries, keys, tar
 
 
 def fixed(ran: Ran) -> dict[str, object]:

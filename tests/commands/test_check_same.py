@@ -14,8 +14,8 @@ from tarkit.checking import digest
 from tarkit.spill import multimap
 from tarkit.streams import source
 from tests._tools import each_row
-from tests.commands.test_check import R, Rows, found, names, objects, rows
-from tests.conftest import GNU, PAX, Archive, Feed, Link, Ran, Run, each_feed, tar
+from tests.commands.test_check import R, found, names, objects, rows
+from tests.conftest import GNU, PAX, Archive, Feed, Link, Ran, Rows, Run, each_feed, tar
 
 DATA = Path(__file__).parents[1] / "data"
 

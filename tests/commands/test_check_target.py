@@ -14,8 +14,8 @@ import pytest
 import tarkit
 from tests._odd import header, odd_archive, padded
 from tests._tools import ROUNDS, each_row
-from tests.commands.test_check import R, Rows, found, objects, rows
-from tests.conftest import GNU, PAX, Archive, Link, Run, tar
+from tests.commands.test_check import R, found, objects, rows
+from tests.conftest import GNU, PAX, Archive, Link, Rows, Run, tar
 
 F, M = "reader-refuses", "reader-misreads"
 LONG = "n" * 120

@@ -19,11 +19,11 @@ from tarkit.extraction import directory, extraction
 from tarkit.samples import reader
 from tarkit.tar.header import encode
 from tests._tools import PATIENT, each_row, happens, process, program
-from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, each_feed, tar, tarkit
+from tests.conftest import GNU, PAX, Archive, Feed, Link, Rows, Run, each_feed, tar, tarkit
 
 OLD = os.O_WRONLY | os.O_DIRECTORY  # flags on a system without O_TMPFILE
 SYM, HARD = tarfile.SYMTYPE, tarfile.LNKTYPE
-GOOD: list[tuple[str, Content]] = [
+GOOD: Rows = [
     ("d", None),
     ("d/a.jpg", b"A" * 600),
     ("d/a.json", b"{}"),
@@ -154,7 +154,7 @@ def test_standard_input(run: Run, archive: Archive) -> None:
 
 # ---- refused entries
 
-HOSTILE: dict[str, tuple[list[tuple[str, Content]], str]] = {
+HOSTILE: dict[str, tuple[Rows, str]] = {
     "absolute": ([("/tmp/evil.x", b"")], "is not safe to extract"),
     "up": ([("../evil.x", b"")], "is not safe to extract"),
     "up inside": ([("a/../../evil.x", b"")], "is not safe to extract"),
@@ -225,7 +225,7 @@ def test_nul(run: Run, archive: Archive, feed: Feed) -> None:
 @each_feed
 def test_skip_drops_samples(run: Run, archive: Archive, feed: Feed) -> None:
     """--skip drops whole samples with unsafe names, links or devices; --allow is a usage error."""
-    rows: list[tuple[str, Content]] = [
+    rows: Rows = [
         ("a.x", b"1"),
         ("b.x", b""),
         ("b.y", Link("/etc", SYM)),
@@ -384,7 +384,7 @@ def test_links_replace_files(run: Run, archive: Archive, feeds: list[Feed]) -> N
 
 def test_hard_links_between_many_directories(run: Run, archive: Archive) -> None:
     """Hard links work between more directories than may be open at once."""
-    rows: list[tuple[str, Content]] = []
+    rows: Rows = []
     for n in range(3 * directory.OPEN):
         rows += [(f"{n:03}/a.x", b"%d" % n), (f"{n:03}/a.l/b.x", Link(f"{n // 2:03}/a.x"))]
     run("extract", archive(rows), "-C", "out")

@@ -13,9 +13,9 @@ from tarkit.indexing.formats import index_path
 from tarkit.samples import reader
 from tarkit.streams import source
 from tests._tools import each_row
-from tests.conftest import PAX, Archive, Content, Feed, Link, Run, each_feed, entries, on_terminal, tar
+from tests.conftest import PAX, Archive, Content, Feed, Link, Rows, Run, each_feed, entries, on_terminal, tar
 
-ONE: list[tuple[str, Content]] = [
+ONE: Rows = [
     ("d.1", None),
     ("d.1/a.jpg", b"A" * 600),
     ("d.1/a.seg.png", b"segments"),
@@ -218,7 +218,7 @@ def test_no_content(run: Run, archive: Archive) -> None:
 @each_feed
 def test_duplicates(run: Run, archive: Archive, feed: Feed) -> None:
     """A duplicate name in a sample is an error, even while a large field of a stream is written."""
-    rows: list[tuple[str, Content]] = [("a.bin", b"1" * 5000), ("a.y", b""), ("a.bin", b"2"), ("b.x", b"")]
+    rows: Rows = [("a.bin", b"1" * 5000), ("a.y", b""), ("a.bin", b"2"), ("b.x", b"")]
     word = feed(archive(rows))
     for large in (1 << 24, 1 << 12):
         with pytest.MonkeyPatch.context() as patch:
