@@ -346,15 +346,21 @@ def test_shards_in_turn(run: Run, archive: Archive) -> None:
     assert passes(run, archive, 4, shards="a.tar", nrepeats=2) == "a0 a1 a0~2 a1~2"
 
 
-def test_shuffle(run: Run, archive: Archive) -> None:
-    """Shards in random order, samples through a buffer: all are there, in another order in each pass."""
-    first = passes(run, archive, 8, shuffle=4)
-    both = passes(run, archive, 16, shuffle=4)
-    assert both.startswith(f"{first} ")
-    second = both.removeprefix(f"{first} ").replace("~2", "")
-    every = "a0 a1 b0 b1 c0 c1 d0 d1"
+@each_row(
+    ("source", "step", "every"),
+    [
+        ({"shuffle": 1}, 2, "a b c d"),  # of each shard one sample after the other: the order of shards
+        ({"shards": "e.tar", "shuffle": 8}, 1, "e0 e1 e2 e3 e4 e5 e6 e7"),
+    ],
+)
+def test_shuffle(source: dict[str, Any], step: int, every: str, run: Run, archive: Archive) -> None:
+    """Shards come in random order, samples through a buffer: all are there, in another order in each pass."""
+    archive({f"e{n}.x": b"" for n in range(8)}, "e.tar")
+    both = [key[: len(every.split()[0])] for key in passes(run, archive, 16, **source).split()]
+    first, second = " ".join(both[:8:step]), " ".join(both[8::step])
     assert " ".join(sorted(first.split())) == " ".join(sorted(second.split())) == every
     assert len({first, second, every}) == 3
+    assert [key[: len(every.split()[0])] for key in passes(run, archive, 8, **source).split()] == both[:8]
 
 
 def test_choose_and_resample(run: Run, archive: Archive) -> None:
