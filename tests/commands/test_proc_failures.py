@@ -353,8 +353,8 @@ def children() -> set[int]:
     return {int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()}
 
 
-def test_members(run: Run, archive: Archive) -> None:
-    """A sample that was rejected before has only one record."""
+def test_a_sample_that_was_rejected_before(run: Run, archive: Archive) -> None:
+    """It has only one record."""
     archive({"a.x": b"1"})
     run("proc", "-c", "exit 1", "in.tar", "--rejects", "one.tar", "-o", "out.tar")
     run("proc", "-c", "exit 2", "one.tar", "--rejects", "two.tar", "-o", "out.tar")
