@@ -442,12 +442,6 @@ def test_missing_inputs_are_reported_first(run: Run, archive: Archive) -> None:
         "hint: --skip missing-shard goes on without it",
     ]
     assert not Path("begun").exists()
-    for words, name in (["-o", "none/out.tar"], "none/out.tar"), (["-o", "b.tar", "--report", "none/r"], "none/r"):
-        assert run("cat", "0.tar", *words, exit=1).lines == [
-            f"tarkit: {name}: No such file or directory",
-            "hint: there is no directory none: make it with mkdir -p",
-        ]
-        assert not Path("b.tar").exists()
 
 
 # ---- common options

@@ -143,9 +143,6 @@ def test_other_names(run: Run, archive: Archive) -> None:
     ran = run("check", name, "--decode", "image jpeg", exit=1)
     assert "--decode jpeg: no sample has this field, so nothing was decoded [missing-field]" in ran.stdout.decode()
     assert "'bin' of 1 sample has no decoder" in run("check", name, "--decode", "all", exit=1).stdout.decode()
-    assert "tarkit does not decode 'mp4'" in run("check", name, "--decode", "jpg mp4", exit=2).stderr
-    words = ["--decode", "jpg", "--same-as", name]
-    assert "cannot be used with --decode" in run("check", name, *words, exit=2).stderr
 
 
 def test_links_and_large_content(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

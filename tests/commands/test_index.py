@@ -69,8 +69,6 @@ def test_output(run: Run, shards: list[str]) -> None:
     run("index", shards[0], "--format", "dali", "-o", "x.idx")
     assert Path("x.idx").read_bytes() == files("o")["1.idx"]
     assert [*files()] == ["1.tar", "2.tar"]
-    assert "several indexes" in run("index", *shards, "--format", "dali", "-o", "x.idx", exit=2).stderr
-    assert "No such file" in run("index", *shards, "--format", "dali", "-o", "none/", exit=1).stderr
 
 
 def test_equal_base_names(run: Run, shards: list[str]) -> None:
@@ -141,17 +139,6 @@ def test_compressed(run: Run, here: Path) -> None:
     ]
     assert not Path("1.idx").exists()
     assert "needs a regular file" in run("index", "--format", "dali", stdin=tar(ONE), exit=1).stderr
-
-
-def test_an_input_is_never_replaced(run: Run, shards: list[str]) -> None:
-    """An input is not replaced, even with --force."""
-    ran = run("index", "s/1.tar", "--format", "dali", "-o", "s/2.tar", exit=1)
-    assert "--force replaces it" in ran.stderr
-    ran = run("index", "s/1.tar", "--format", "dali", "-o", "s/1.tar", "--force", exit=2)
-    assert "own name" in ran.stderr
-    ran = run("index", *shards, "--format", "wids", "-o", "s/1.tar", "--force", exit=2)
-    assert "is both input and output" in ran.stderr
-    assert files()["1.tar"] == tar(ONE)
 
 
 @each_row(

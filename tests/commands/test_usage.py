@@ -177,7 +177,15 @@ tsv 'pipe:touch read' -f @jpg -> invalid column '@jpg': @ marks a column of sour
 index in.tar -> --format is missing
 index in.tar --format sqlite -> --format sqlite: no such format
 index in.tar --format dali --md5 -> --md5 requires --format wids
+index in.tar num.tar --format dali -o x.idx -> -o x.idx: there will be several indexes | name an existing directory
+index in.tar num.tar --format dali -o none/ => none/: No such file or directory
+    | there is no directory none: make it with mkdir -p
+index in.tar --format dali -o num.tar => num.tar: the file exists and is not a dali index | --force replaces it
+index in.tar --format dali -o in.tar --force -> in.tar: its dali index would have its own name
+index in.tar num.tar --format wids -o in.tar --force -> in.tar is both input and output
 
+extract in.tar -C out --allow unsafe-name -> --allow unsafe-name: what is unsafe is never extracted
+    | --skip unsafe-name leaves it out
 extract in.tar -> extract: Missing option '-C' / '--directory'.
 extract in.tar -C '' -> the name of the directory is empty
 extract in.tar -C in.tar -> -C 'in.tar': it is a file, not a directory
@@ -238,6 +246,11 @@ check in.tar --fix - -> --fix writes to files, the findings go to stdout
 check in.tar --fix in.tar -> in.tar is both input and output
 check in.tar --fix o.tar --rejects in.tar -> in.tar is both input and output
 check in.tar --fix o.tar --rejects o.tar -> o.tar is the clean copy, and the file of rejects too
+check in.tar --fix none/ => none/: no such directory | make it: mkdir -p none/
+check in.tar ./in.tar --fix ./ -> two inputs have one file name | number the copies: --fix 'clean-%06d.tar'
+check pipe:cat --fix ./ -> pipe:cat has no file name for a copy in a directory | name the file: --fix clean.tar
+check in.tar --decode 'jpg mp4' -> --decode mp4: tarkit does not decode 'mp4' | all decodes what can be: txt text...
+check in.tar --same-as in.tar --decode jpg -> --same-as cannot be used with --decode
 check in.tar --same-as in.tar --unique -> --same-as cannot be used with --unique
 check in.tar --same-as in.tar --fix o.tar -> --same-as cannot be used with --fix
 check in.tar --same-as in.tar --leak in.tar --by txt -> --same-as cannot be used with --leak
@@ -535,6 +548,8 @@ shard list -> list is not a directory
 shard none -o x-%d.tar => none: No such file or directory |
 shard none/there/ -o x-%d.tar => none/there/: No such file or directory |
 cat in.tar -o '' -> the name of the output is empty | is a shell variable unset?
+cat in.tar -o none/b.tar => none/b.tar: No such file or directory | there is no directory none: make it with mkdir -p
+cat in.tar --report none/r => none/r: No such file or directory | there is no directory none: make it with mkdir -p
 
 cat in.tar -f jpg,cls -> 'jpg,cls': a comma separates alternatives, of which the first present one is used
     | 'jpg cls' for both, 'jpg:jpg,cls' for either
