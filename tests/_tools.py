@@ -175,11 +175,11 @@ def error_line(call: Callable[..., object], *arguments: object) -> str:
     return str(raised.value)
 
 
-def raising(error: BaseException | type[BaseException]) -> Callable[..., Any]:
-    """Return a function that raises an error, whatever it is called with."""
+def raising(kind: type[BaseException], *arguments: object) -> Callable[..., Any]:
+    """Return a function that raises a new error each time, whatever it is called with."""
 
     def fail(*_: object, **__: object) -> None:
-        raise error
+        raise kind(*arguments)
 
     return fail
 

@@ -264,6 +264,6 @@ def test_a_command_that_fails(archive: Archive) -> None:
 def test_an_error_of_a_file_object() -> None:
     """The exception is raised unchanged."""
     file = Stream(tar(AB))
-    file.readinto = raising(RuntimeError("the network is down"))  # type: ignore[method-assign]
+    file.readinto = raising(RuntimeError, "the network is down")  # type: ignore[method-assign]
     with pytest.raises(RuntimeError, match="the network is down"):
         list(tarkit.open(file))

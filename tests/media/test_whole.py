@@ -192,7 +192,7 @@ def test_c_libraries_are_quiet(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_a_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is an error that names the extra, and no fault."""
-    missing = whole.MissingLibrary("JPEG", "simplejpeg", "images")
-    monkeypatch.setattr(whole.whole_pictures, "media_library", raising(missing))
+    missing = raising(whole.MissingLibrary, "JPEG", "simplejpeg", "images")
+    monkeypatch.setattr(whole.whole_pictures, "media_library", missing)
     with pytest.raises(whole.MissingLibrary, match="simplejpeg"):
         load_decoder("jpg")

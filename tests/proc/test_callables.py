@@ -276,7 +276,7 @@ def test_pipes_of_other_processes_are_closed() -> None:
 
 def test_a_fork_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed fork is an error of the system, and no pipe stays open."""
-    monkeypatch.setattr(os, "fork", raising(OSError(errno.EAGAIN, "no more processes")))
+    monkeypatch.setattr(os, "fork", raising(OSError, errno.EAGAIN, "no more processes"))
     before = descriptors()
     with pytest.raises(TarkitError, match=r"'map\(dict\)' cannot be started: no more processes"):
         mapped(dict, 2)

@@ -623,7 +623,7 @@ def test_close_and_abort(codec: str) -> None:
 
 @each_codec
 def test_errors_of_the_target_pass(codec: str) -> None:
-    target = encoder(codec, 1, raising(OSError(28, "No space left on device")))
+    target = encoder(codec, 1, raising(OSError, 28, "No space left on device"))
     target.write(SHORT)
     with pytest.raises(OSError, match="No space"):
         target.close()

@@ -193,7 +193,7 @@ def test_shrinking_while_it_is_copied(source: int, tmp_path: Path, monkeypatch: 
 def test_real_errors(number: int, source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk is no refusal: no other call is tried."""
     for name in (*CALLS, "write"):
-        monkeypatch.setattr(os, name, raising(OSError(number, os.strerror(number))))
+        monkeypatch.setattr(os, name, raising(OSError, number, os.strerror(number)))
     target = Target("file", tmp_path)
     copier = Copier(target.fd)
     with pytest.raises(OSError, match=r".") as error:

@@ -132,7 +132,7 @@ def test_a_full_disk(tmp_path: Path, source: FileSource) -> None:
 
 def test_no_thread(tmp_path: Path, source: FileSource, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the system starts no more threads, the caller copies."""
-    monkeypatch.setattr(threading.Thread, "start", raising(RuntimeError("can't start new thread")))
+    monkeypatch.setattr(threading.Thread, "start", raising(RuntimeError, "can't start new thread"))
     with FileSink(str(tmp_path / "out")) as sink:
         source.send(0, len(DATA), sink)
     assert (tmp_path / "out").read_bytes() == DATA

@@ -161,7 +161,7 @@ def test_a_fresh_output_replaces_nothing(late: bool, links: bool, here: Path, mo
     assert sorted(os.listdir()) == ["new", "old"]
 
 
-REFUSED = raising(PermissionError(errno.EPERM, "Operation not permitted"))
+REFUSED = raising(PermissionError, errno.EPERM, "Operation not permitted")
 """What a file system does that has no links, or no modes."""
 
 
@@ -243,7 +243,7 @@ def test_a_signal_while_an_unfinished_file_is_removed(here: Path, monkeypatch: p
     """An unfinished file that is interrupted during its removal stays known, and is removed by the cleanup."""
     sink = open_sink("path", "out")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "unlink", raising(Interrupted(signal.SIGTERM)))
+        patch.setattr(os, "unlink", raising(Interrupted, signal.SIGTERM))
         with pytest.raises(Interrupted):
             sink.abort()
     assert len(list(here.iterdir())) == 1
@@ -283,7 +283,7 @@ def test_failures_at_the_end(call: str, monkeypatch: pytest.MonkeyPatch, here: P
     sink.write(b"x")
     with monkeypatch.context() as patch:
         if call:
-            patch.setattr(os, call, raising(OSError(errno.EDQUOT, "quota")))
+            patch.setattr(os, call, raising(OSError, errno.EDQUOT, "quota"))
         else:
             os.unlink(listing()[0])
         with pytest.raises(OSError, match=r"quota|No such file") as error:
@@ -357,7 +357,7 @@ def test_closing_a_descriptor_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of `close`, as on a network file system, is raised with the name of the output."""
     sink = DescriptorSink(os.open("out", os.O_WRONLY | os.O_CREAT), "a name")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "close", raising(OSError(errno.EIO, "lost")))
+        patch.setattr(os, "close", raising(OSError, errno.EIO, "lost"))
         with pytest.raises(OSError, match="lost") as error:
             sink.close()
     assert error.value.filename == "a name"

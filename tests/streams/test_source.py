@@ -138,7 +138,7 @@ def test_recent_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert reads == [start for start, _ in far]
     source.peek(20_000, 270_000)  # more than any read-ahead
     with monkeypatch.context() as broken:
-        broken.setattr(os, "preadv", raising(OSError(5, "bad disk")))
+        broken.setattr(os, "preadv", raising(OSError, 5, "bad disk"))
         with pytest.raises(OSError, match="bad disk"):
             source.peek(280_000, 20_000)
     for start in range(20_000, 289_000, 700):
