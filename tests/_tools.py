@@ -11,6 +11,7 @@ import os
 import pkgutil
 import pty
 import random
+import resource
 import shutil
 import signal
 import socket
@@ -490,6 +491,11 @@ def pid_in(name: str) -> int:
     """Return the process id that a command writes to a file."""
     assert happens(lambda: os.path.exists(name) and Path(name).read_text().endswith("\n")), f"no {name}"
     return int(Path(name).read_text())
+
+
+def files_up_to(size: int) -> Callable[[], None]:
+    """Return what a process calls first so that its files cannot be larger, as on a full disk."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 @contextmanager

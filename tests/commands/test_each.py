@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 
 from tarkit.jobs.process import LINE
-from tests._tools import PATIENT, each_row, gone, happens, pid_in, process, tarkit
+from tests._tools import PATIENT, each_row, files_up_to, gone, happens, pid_in, process, tarkit
 from tests.conftest import entries, keys, tar
 
 pytestmark = pytest.mark.forks
@@ -328,11 +327,6 @@ def test_values_of_other_programs_are_not_requested(here: Path) -> None:
         with pytest.raises(BlockingIOError):  # nothing has connected
             server.accept()
     assert len(Path("ran").read_text().splitlines()) == 6
-
-
-def files_up_to(size: int) -> Callable[[], None]:
-    """Return what a process calls first so that its files cannot be larger, as on a full disk."""
-    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 def test_a_full_disk(here: Path) -> None:

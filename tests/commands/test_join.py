@@ -230,8 +230,6 @@ def test_values_of_other_kinds(run: Run, archive: Archive) -> None:
     bad = ["cat", "in.tar", "--join", "t.csv:id", "--join-by", "json.id", "-o", "out.tar"]
     assert "[bad-field]" in run(*bad, exit=1).stderr
     assert "no sample has json.id" in run(*bad, "--skip", "bad-field", exit=1).stderr
-    shard = run("shard", "tree", "--join", "t.csv:id", "--join-by", "cls", "-c", "1", exit=2)
-    assert "--join-by cls: files of a directory have keys and names: key or stem" in shard.stderr
     parquet = pytest.importorskip("pyarrow.parquet", reason="views are Parquet files")
     run("cat", "in.tar", "-o", "v.parquet")
     parquet.write_table(parquet.read_table("v.parquet").append_column("id", [["b.cls", "a"]]), "v.parquet")

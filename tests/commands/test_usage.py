@@ -338,6 +338,7 @@ cat in.tar -R a.b{index} => --rekey 'a.b{index}' makes 'a.b0' of 'a', which is n
 cat in.tar -R x/ => --rekey 'x/' makes 'x/' of 'a', which is not a key
 cat in.tar -R {stem}.x/{shard} => --rekey '{stem}.x/{shard}' makes 'in.x/in.tar' of 'a', which is not a key
 cat in.tar -R {name} -> --rekey '{name}': 'name'
+    | it may hold {key}, {index:06d}, {shard}, {stem}, {dir}, or # for nine digits
 cat in.tar -R { -> --rekey '{': Single '{' encountered in format string
 cat in.tar -R {} -> --rekey '{}': Replacement index 0 out of range for positional args tuple
 cat in.tar -R {index:q} -> --rekey '{index:q}': Unknown format code 'q' for object of type 'int'
@@ -485,6 +486,8 @@ shard tree -o 'pipe:cat >o-%d.tar' -> shards are files or objects
 shard tree -o no/x-%d.tar => no/x-0.tar: No such file or directory | there is no directory no: make it with mkdir -p
 shard tree --map '{}' -o x-%d.tar -> with --map, -o is the directory of the shards: the map has their names
     | for example -o out/
+shard tree --join t.csv --join-by cls -> --join-by cls: files of a directory have keys and names: key or stem
+    | cat joins samples of shards by their values: tarkit cat --join TABLE:COLUMN
 shard tree --join :k -> --join ':k': not TABLE or TABLE:COLUMN
 shard tree --label-from-dir a/b -> --label-from-dir 'a/b': not FIELD, FIELD:LEVEL or FIELD:LEVEL:name
     | for example cls, class.txt:name or cls:-1...
