@@ -98,10 +98,9 @@ def test_a_table_that_is_not_edited(kind: str, run: Run, archive: Archive) -> No
 )
 def test_members(words: str, expected: dict[str, Any], run: Run, archive: Archive) -> None:
     """Members of JSON are set, the others stay; null removes one."""
-    archive(SAMPLES, "a.tar")
     rows = [{"id": "d/a", "cls": None, "txt": "1"}, *({"id": f"d/{key}", "cls": 7, "txt": "see"} for key in "bc")]
     table("t.jsonl", rows)
-    run("cat", "a.tar", "--join", "t.jsonl:id", "--set", words, "-o", "out.tar")
+    run("cat", archive(SAMPLES), "--join", "t.jsonl:id", "--set", words, "-o", "out.tar")
     found = fields()
     assert {name: json.loads(found[name]) if name in found else None for name in expected} == expected
 
@@ -128,9 +127,8 @@ def test_members(words: str, expected: dict[str, Any], run: Run, archive: Archiv
 )
 def test_refused(rows: str, words: list[str], exit: int, text: str, run: Run, archive: Archive) -> None:
     """An error of a table names the line, and leaves no output."""
-    archive(SAMPLES, "a.tar")
     Path("t.csv").write_text(rows)
-    assert text in run("cat", "a.tar", "--join", "t.csv:id", *words, "-o", "out.tar", exit=exit).stderr
+    assert text in run("cat", archive(SAMPLES), "--join", "t.csv:id", *words, "-o", "out.tar", exit=exit).stderr
     assert not os.path.exists("out.tar")
 
 
@@ -148,9 +146,8 @@ def test_two_rows_of_a_sample(
     rows: str, words: list[str], line: str, repeated: int, run: Run, archive: Archive
 ) -> None:
     """Two rows that match one sample are an error however their cells are spelled; none is without a sample."""
-    archive(SAMPLES, "a.tar")
     Path("t.csv").write_text("\n".join(["id,v.txt", *rows.split(), ""]))
-    words = ["cat", "a.tar", "--join", "t.csv:id", *words, "-o", "out.tar"]
+    words = ["cat", archive(SAMPLES), "--join", "t.csv:id", *words, "-o", "out.tar"]
     assert f"t.csv:{line}" in run(*words, exit=1).stderr
     assert not os.path.exists("out.tar")
     for how, expected in ("first", b"1"), ("last", b"2"):
@@ -290,10 +287,9 @@ def test_columns_are_values(run: Run, archive: Archive) -> None:
 @each_row("kind", ["csv", "tsv", "jsonl", "parquet"])
 def test_integers(kind: str, run: Run, archive: Archive) -> None:
     """A whole number as pandas writes it, `7.0`, is an integer for cls and for a member that was one."""
-    archive(SAMPLES, "a.tar")
     rows = [{"id": "d/a", "v": 0.0}, {"id": "d/b", "v": 7.0}, {"id": "d/c", "v": None}]
     words = ["--join", f"{table(f't.{kind}', rows)}:id", "--set", "cls:v json.n:v json.new:v", "-o", "out.tar"]
-    run("cat", "a.tar", *words)
+    run("cat", archive(SAMPLES), *words)
     assert (fields()["d/a.cls"], fields()["d/b.cls"]) == (b"0", b"7")
     assert fields()["d/b.json"] == b'{"n": 7, "s": "x", "new": 7.0}'
     run("check", "out.tar", "--decode", "cls", "--allow", "missing-field")
@@ -331,18 +327,16 @@ def test_members_of_csv(before: str, cell: str, expected: str, run: Run, archive
 
 def test_a_sample_without_fields(run: Run, archive: Archive) -> None:
     """A sample whose fields are all removed is left out, and counted."""
-    archive([("a.cls", b"1"), ("b.cls", b"2")], "a.tar")
     Path("t.tsv").write_text("__key__\tcls\nb\t\\N\n")
-    ran = run("cat", "a.tar", "--join", "t.tsv", "--set", "cls", "-o", "out.tar")
+    ran = run("cat", archive([("a.cls", b"1"), ("b.cls", b"2")]), "--join", "t.tsv", "--set", "cls", "-o", "out.tar")
     assert entries("out.tar") == [("a.cls", b"1")]
     assert "no field is left of 1 sample, 'b': left out" in ran.stderr
 
 
 def test_ended_early(run: Run, archive: Archive) -> None:
     """Rows of samples that are not read are not reached, which is no error."""
-    archive(SAMPLES, "a.tar")
     Path("t.csv").write_text("__key__,x.cls\nd/c,1\n")
-    ran = run("cat", "a.tar", "--join", "t.csv", "-c", "1", "-o", "out.tar")
+    ran = run("cat", archive(SAMPLES), "--join", "t.csv", "-c", "1", "-o", "out.tar")
     assert "samples with a row: 0, without: 1 ('d/a'); rows not reached: 1 ('d/c')" in ran.stderr
 
 
