@@ -39,7 +39,6 @@ data.table('x-%06d.csv') -> Usage: numbers a series
 data.where(lambda s: True) -> TypeError: for a function use map
 data.shuffle(seed='x') -> TypeError: seed='x': a whole number is needed, not str
 data.shuffle(None) -> TypeError: seed=None: a whole number
-data.shuffle(1.5) -> TypeError: seed=1.5: a whole number
 mix(['a.tar', 'b.tar'], seed=1) -> TypeError: pairs (dataset, weight)
 mix([(2, data)], seed=1) -> TypeError: pairs (dataset, weight)
 mix(data, seed=1) -> TypeError: pairs (dataset, weight)
@@ -240,7 +239,6 @@ data.sort('nix').write('o.tar') -> TarkitError: [missing-field] | ...skip='missi
 data.sort(order_file='keys').write('o.tar') -> TarkitError: is not in keys | that are: keys keys
 list(data.map(fails)) -> TarkitError: raised ValueError | on_error='skip' leaves such samples out, rejects='OUT.tar' col
 list(data.map(fails, max_errors=3)) -> TarkitError: failed, more than max_errors allows
-data.map(fails, max_errors='x') -> TarkitError: max_errors 'x': expected
 list(data.proc('nix-program')) -> TarkitError:  | by their absolute paths
 list(data.proc('/no/such')) -> TarkitError:  | by their absolute paths
 list(data.worker('exit 3')) -> TarkitError: worker exit 3:
