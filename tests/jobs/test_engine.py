@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -95,11 +96,8 @@ def test_what_was_not_passed_on_is_not_done(tmp_path: Path) -> None:
         found.append(int(output))  # type: ignore[arg-type]
 
     def run() -> None:
-        journal = JobJournal(str(tmp_path / "journal"), resumed)
-        try:
+        with closing(JobJournal(str(tmp_path / "journal"), resumed)) as journal:
             run_jobs(jobs(40), HereExecutor(8, 5, 2), halt="never", write_stdout=write_stdout, journal=journal)
-        finally:
-            journal.close()
 
     with pytest.raises(OSError, match="full"):
         run()
@@ -118,19 +116,13 @@ def test_halt_now_passes_on_what_is_done(
     """
     found: list[int] = []
 
+    def write_stdout(output: JobStdout) -> None:
+        found.append(int(output))  # type: ignore[arg-type]
+
     def run(resumed: bool) -> JobSummary:
-        journal = JobJournal(str(tmp_path / f"journal-{first}"), resumed)
         todo, executor = islice(jobs(first + slots), first, None), HereExecutor(slots, first, 3)
-        try:
-            return run_jobs(
-                todo,
-                executor,
-                halt="now",
-                journal=journal,
-                write_stdout=lambda output: found.append(int(output)),  # type: ignore[arg-type]
-            )
-        finally:
-            journal.close()
+        with closing(JobJournal(str(tmp_path / f"journal-{first}"), resumed)) as journal:
+            return run_jobs(todo, executor, halt="now", journal=journal, write_stdout=write_stdout)
 
     summary = run(resumed=False)
     assert (summary.done, summary.failed, summary.cancelled, summary.halted) == (len(done), 1, 1, True)

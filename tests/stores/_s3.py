@@ -87,10 +87,9 @@ class _Handler(Handler):
         headers = {name.lower().replace("x-goog-", "x-amz-"): value for name, value in self.headers.items()}
         if headers.get("x-amz-if-generation-match") == "0":
             headers["if-none-match"] = "*"
-        who = (
-            re.search("Credential=([^/]*)", headers.get("authorization", "")) or [query.get("X-Amz-Credential", "")] * 2
-        )
-        request = Request(self._what(query), key, query, body, who[1].partition("/")[0], headers)
+        signed = re.search("Credential=(.*)", headers.get("authorization", ""))
+        who = signed[1] if signed else query.get("X-Amz-Credential", "")
+        request = Request(self._what(query), key, query, body, who.partition("/")[0], headers)
         fault = self.s3.fault(request)
         with self.s3.lock:
             self.s3.log.append(request)
@@ -183,17 +182,10 @@ class _Handler(Handler):
         found = self.s3.objects.get(request.key)
         if found is None:
             return 404, {}, b""
-        marks = {f"x-amz-meta-{name}": value for name, value in found[2].items()}
-        return (
-            200,
-            {
-                "Content-Length": str(len(found[0])),
-                "ETag": found[1],
-                "Last-Modified": formatdate(self.s3.date, usegmt=True),
-                **marks,
-            },
-            b"",
-        )
+        data, etag, metadata = found
+        headers = {f"x-amz-meta-{name}": value for name, value in metadata.items()}
+        headers |= {"ETag": etag, "Last-Modified": formatdate(self.s3.date, usegmt=True)}
+        return 200, {**headers, "Content-Length": str(len(data))}, b""
 
     def _get(self, request: Request) -> tuple[int, dict[str, str], bytes]:
         found = self.s3.objects.get(request.key)

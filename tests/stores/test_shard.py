@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import tarfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -236,8 +237,6 @@ def test_times_and_modes(bucket: Bucket) -> None:
     tarkit_run("shard", bucket.url, "-c", "1", "-o", "s-%d.tar", "--mtime", "source")
     with tarkit.open("s-0.tar") as data:
         assert len(list(data)) == 1
-    import tarfile
-
     (info,) = tarfile.open("s-0.tar").getmembers()
     assert (info.mtime, info.mode, info.uid, info.uname) == (bucket.server.date, 0o644, 0, "")
 

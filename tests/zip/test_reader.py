@@ -566,32 +566,23 @@ def test_from_the_middle_of_a_file(run: Run, here: Path) -> None:
 
 GOOD = zipped()
 TWO = zipped([("a.x", b"one"), ("b.x", b"two")])
+CUT = zipped([("a.zip", TWO), ("b.x", b"2")])[:-40]
+UNLISTED_BEFORE = "there is an entry before it that its directory does not list"
+UNLISTED_AFTER = "there is an entry after it that its directory does not list"
 DAMAGE = [
     (GOOD[:1], "truncated", None),
     (GOOD[:40], "truncated", "before its directory, after 40 bytes"),
     (GOOD[:-1], "truncated", "before its directory"),
     (GOOD[:-30], "truncated", "before its directory"),
     (commented()[:-3], "truncated", "inside its comment"),
-    (TWO + GOOD, "bad-data", "there is an entry before it that its directory does not list"),
-    (b"#!/bin/sh\n" + TWO + GOOD, "bad-data", "there is an entry before it that its directory does not list"),
-    (TWO + GOOD[:60], "bad-data", "there is an entry after it that its directory does not list"),
-    (TWO + GOOD[:10], "bad-data", "there is an entry after it that its directory does not list"),
-    (TWO + b"junk" + GOOD[:-30], "bad-data", "there is an entry after it that its directory does not list"),
-    (
-        zipped([("a.zip", TWO), ("b.x", b"2")])[:-40],
-        "bad-data",
-        "there is an entry before it that its directory does not list",
-    ),
-    (
-        b"MZ" + zipped([("a.zip", TWO), ("b.x", b"2")])[:-40],
-        "bad-data",
-        "there is an entry before it that its directory does not list",
-    ),
-    (
-        GOOD[:-2] + len(TWO).to_bytes(2, "little") + TWO,
-        "bad-data",
-        "there is an entry before it that its directory does not list",
-    ),
+    (TWO + GOOD, "bad-data", UNLISTED_BEFORE),
+    (b"#!/bin/sh\n" + TWO + GOOD, "bad-data", UNLISTED_BEFORE),
+    (TWO + GOOD[:60], "bad-data", UNLISTED_AFTER),
+    (TWO + GOOD[:10], "bad-data", UNLISTED_AFTER),
+    (TWO + b"junk" + GOOD[:-30], "bad-data", UNLISTED_AFTER),
+    (CUT, "bad-data", UNLISTED_BEFORE),
+    (b"MZ" + CUT, "bad-data", UNLISTED_BEFORE),
+    (GOOD[:-2] + len(TWO).to_bytes(2, "little") + TWO, "bad-data", UNLISTED_BEFORE),
     (zipped([]) + b"more", "bad-data", "its directory is empty, and there are other bytes before or after it"),
     (patched(TWO, (b"E", 16, b"\xff")), "bad-data", "as if bytes of its start were missing"),
     (b"#!/bin/sh\n" * 99, "bad-header", "at 0: this is neither a tar archive nor a zip"),
