@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +35,13 @@ def serve(server: HttpServer, run: Run, archive: Archive) -> str:
     return url.replace("/3.tar", "/{0..3}.tar")
 
 
+def continued(state: dict[str, Any], *data: Any, **how: Any) -> tarkit.Loader:
+    """Return a loader at a position."""
+    loader = tarkit.loader(*data, **how)
+    loader.load_state_dict(state)
+    return loader
+
+
 def requested(server: HttpServer) -> set[str]:
     """Return the objects that were requested since the last call."""
     found = {path for _, path, _ in server.log}
@@ -48,8 +57,7 @@ def test_a_position(server: HttpServer, run: Run, archive: Archive) -> None:
     first = [next(samples)["__key__"] for _ in range(50)]
     state = loader.state_dict()
     samples.close()  # type: ignore[attr-defined]
-    again = tarkit.loader(urls, shuffle_shards=False)
-    again.load_state_dict(state)
+    again = continued(state, urls, shuffle_shards=False)
     server.log.clear()
     rest = list(again)
     assert first + [sample["__key__"] for sample in rest] == ALL
@@ -89,16 +97,13 @@ def test_an_object_that_was_replaced(
     state = loader.state_dict()
     samples.close()  # type: ignore[attr-defined]
     change(server, "/2.tar")
-    again = tarkit.loader(urls, shuffle_shards=False, storage_options={} if cache else {"cache": str(tmp_path / "c2")})
-    again.load_state_dict(state)
+    other = {} if cache else {"cache": str(tmp_path / "c2")}
+    again = continued(state, urls, shuffle_shards=False, storage_options=other)
     assert first + [sample["__key__"] for sample in again] == ALL
     change(server, "/0.tar")
-    again = tarkit.loader(urls, shuffle_shards=False)
-    if stop:
-        with pytest.raises(tarkit.Usage, match=r"/0\.tar: not the shard of the position"):
-            again.load_state_dict(state)
-    else:
-        again.load_state_dict(state)
+    refused = pytest.raises(tarkit.Usage, match=r"/0\.tar: not the shard of the position")
+    with refused if stop else nullcontext():
+        continued(state, urls, shuffle_shards=False)
 
 
 def test_a_compressed_object_that_was_replaced(server: HttpServer) -> None:
@@ -110,13 +115,11 @@ def test_a_compressed_object_that_was_replaced(server: HttpServer) -> None:
         next(iter(loader))
         state = loader.state_dict()
         server.serve("/a.tar.gz", data, etag=etag and '"2"')
-        again = tarkit.loader(url)
         if etag:
             with pytest.raises(tarkit.Usage, match=r"/a\.tar\.gz: not the shard of the position"):
-                again.load_state_dict(state)
+                continued(state, url)
         else:
-            again.load_state_dict(state)
-            assert len(list(again)) == 8
+            assert len(list(continued(state, url))) == 8
 
 
 def test_joined_objects_that_were_replaced(server: HttpServer, run: Run, archive: Archive) -> None:
@@ -128,11 +131,8 @@ def test_joined_objects_that_were_replaced(server: HttpServer, run: Run, archive
     loader = tarkit.loader(data)
     assert next(iter(loader))["txt"] == b"t"
     state = loader.state_dict()
-    again = tarkit.loader(data)
-    again.load_state_dict(state)
-    assert len(list(again)) == 79
+    assert len(list(continued(state, data))) == 79
     change(server, "/o.tar")
-    again = tarkit.loader(data)
-    again.load_state_dict(state)
+    again = continued(state, data)
     with pytest.raises(tarkit.Usage, match=r"o\.tar: not what the position was joined with"):
         next(iter(again))
