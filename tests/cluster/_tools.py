@@ -48,7 +48,6 @@ class Between:
         self.counts: dict[str, int] = {}
 
     def in_order(self, work: Any, items: Iterable[Any], /) -> Iterator[Iterator[Any]]:
-        """Yield the results in order."""
         which, context = task_of(work)
         if which is self.function and self.event is not None:
             event, self.event = self.event, None

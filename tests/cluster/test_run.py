@@ -71,7 +71,6 @@ def written_here(data: Dataset, limits: Limits | None = None) -> Written:
 
 
 def written_by_tasks(data: Dataset, limits: Limits | None = None, **how: Any) -> Written:
-    """Write an archive, or shards, by tasks."""
     _remove("b*.tar")
     if limits is None:
         write_by_tasks(data, "b.tar", **how)

@@ -48,7 +48,6 @@ class HereExecutor:
 
 
 def nothing() -> Counts:
-    """Do nothing."""
     return Counts(1, 2)
 
 

@@ -35,7 +35,6 @@ def make_shards(count: int = 4) -> list[str]:
 
 @pytest.fixture
 def shards(here: Path) -> list[str]:
-    """Make four shards."""
     return make_shards()
 
 
@@ -215,7 +214,6 @@ def test_halt_now_ends_calls(shards: list[str]) -> None:
 
 
 def test_a_script_at_its_end(here: Path) -> None:
-    """A script that maps shards ends with nothing left behind."""
     Path("in-0.tar").write_bytes(tar({"a.txt": b"1"}))
     script = "import tarkit; tarkit.map_shards('in-*.tar', 'out-{stem}.tar', lambda data: data)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, timeout=60)

@@ -38,7 +38,6 @@ def test_expand(here: Path, words: list[str], expected: list[str]) -> None:
 
 
 def test_a_list_has_a_value_a_line(here: Path) -> None:
-    """Each line of a list is expanded; an error names its line."""
     (here / "list").write_text("{1..2}\nx\n\n*.tar\n")
     with pytest.raises(TarkitError, match=r"(?m)^list:4: '\*\.tar': matches nothing$"):
         expand_values([], ["list"])

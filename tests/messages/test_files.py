@@ -69,7 +69,6 @@ def packed(form: str, *items: Any) -> bytes:
 
 
 def read(form: str, data: bytes, step: int = 1 << 20) -> bytes:
-    """Return the archive that is made from a sequence."""
     reader = MessageReader(Chunks(data, step), "x", form, split_name, encode_value)
     view, out = memoryview(bytearray(1 << 16)), bytearray()
     while got := reader.readinto(view):
@@ -373,12 +372,10 @@ def test_directories(form: str, run: Run, archive: Archive) -> None:
 
 @each_row("form,step", [(form, step) for form in FORMS for step in (1, 3, 511, 4096)])
 def test_any_pieces(form: str, step: int, here: Any) -> None:
-    """A sequence may be read in pieces of any size."""
     assert read(form, packed(form, *MAPS), step) == tarred()
 
 
 def test_memory(here: Any) -> None:
-    """Many samples take no more memory than a few."""
 
     def many() -> Iterator[bytes]:
         for number in range(300):

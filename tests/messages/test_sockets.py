@@ -600,7 +600,6 @@ def test_functions(start: Processes, data: Any) -> None:
 
 
 def test_api(start: Processes, data: Any) -> None:
-    """The Python API has them as inputs and outputs."""
     place = new_place()
     start("cat", "a.tar", "-o", f"zpush://{place}")
     keys = [sample.key for sample in tarkit.open(f"zpull://{place}")]
@@ -637,7 +636,6 @@ WRONG = [
 
 @each_row("url,sends,what", WRONG)
 def test_wrong_addresses(url: str, sends: bool, what: str) -> None:
-    """What an address cannot be is a usage error."""
     with pytest.raises(Usage, match=what):
         parse_address(url, sends)
 

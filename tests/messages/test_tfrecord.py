@@ -154,7 +154,6 @@ def test_arrays_and_keys(here: Path) -> None:
 
 
 def flipped(data: bytes, at: int) -> bytes:
-    """Return data with another byte at a position."""
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 

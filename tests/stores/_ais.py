@@ -49,7 +49,6 @@ class AisCluster:
 
 @contextmanager
 def ais_cluster() -> Iterator[AisCluster]:
-    """Run the cluster for a test."""
     cluster = AisCluster()
     with (
         listening(_Handler, cluster=cluster, role="target") as cluster.target,
@@ -63,7 +62,6 @@ class _Handler(Handler):
     role: str
 
     def do_GET(self) -> None:
-        """Answer any request."""
         cluster = self.cluster
         with cluster.lock:
             cluster.log.append((self.role, self.command, self.path, dict(self.headers)))

@@ -53,7 +53,6 @@ class Backend:
     missing: str = ""
 
     def directory(self) -> str:
-        """Return the URL of a new directory."""
         return f"{self.place}{next(_numbers)}/"
 
 
@@ -67,7 +66,6 @@ class Busy:
         return "503" if self.left >= 0 else None
 
     def refuse(self, times: int) -> None:
-        """Refuse so many requests."""
         self.left = times
 
 
@@ -136,7 +134,6 @@ def hub(directory: Path) -> Iterator[Backend]:
 
 @contextmanager
 def ais(directory: Path) -> Iterator[Backend]:
-    """A cluster of AIStore."""
     with ais_cluster() as cluster:
         cluster.token = "t0ken"
 
@@ -163,7 +160,6 @@ def local(directory: Path) -> Iterator[Backend]:
 
 @contextmanager
 def ftp(directory: Path) -> Iterator[Backend]:
-    """A server of FTP, for the user `me`."""
     pytest.importorskip("pyftpdlib")
     from pyftpdlib.authorizers import DummyAuthorizer
     from pyftpdlib.handlers import FTPHandler
@@ -183,7 +179,6 @@ def ftp(directory: Path) -> Iterator[Backend]:
 
 @contextmanager
 def sftp(directory: Path) -> Iterator[Backend]:
-    """A server of SFTP, for the user `me`."""
     pytest.importorskip("paramiko")
     asyncssh = pytest.importorskip("asyncssh")
 
@@ -237,7 +232,6 @@ def rclone_s3(directory: Path) -> Iterator[Backend]:
 
 @contextmanager
 def azure(directory: Path) -> Iterator[Backend]:
-    """Azurite."""
     with azurite(directory) as endpoint:
         environ = {"AZURE_STORAGE_ACCOUNT_NAME": AZURE_ACCOUNT, "AZURE_STORAGE_ACCOUNT_KEY": AZURE_KEY}
         wrong = {**environ, "AZURE_STORAGE_ACCOUNT_KEY": "d3Jvbmc="}

@@ -19,7 +19,6 @@ called: list[str] = []
 
 
 def done(*names: str) -> None:
-    """Note that functions were called."""
     called.extend(names)
 
 
@@ -138,7 +137,6 @@ def work(pattern: str) -> None:
 
 
 def check(pattern: str) -> None:
-    """Check against lists, and repair."""
     table = put("f/keys.txt", "0\n1\n2\n7\n")
     tarkit.check(pattern, against=table, unique=True, **HOW)
     tarkit.check(f"{BUCKET}/o/s-*.tar", manifest=f"{BUCKET}/o/list.tsv", **HOW)

@@ -74,7 +74,6 @@ class HttpServer:
         return self.url + path
 
     def close(self) -> None:
-        """Stop the server."""
         self.stop.set()
         self.server.shutdown()
         self.server.server_close()
@@ -82,7 +81,6 @@ class HttpServer:
 
 @contextmanager
 def http_server() -> Iterator[HttpServer]:
-    """Run a server for a test."""
     server = HttpServer()
     try:
         yield server
@@ -112,7 +110,6 @@ class Handler(BaseHTTPRequestHandler):
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def answer(self, status: int, headers: Mapping[str, str] | None = None, body: bytes = b"") -> None:
-        """Send a reply."""
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
             self.send_header(name, value)

@@ -61,7 +61,6 @@ class HubServer:
 
 @contextmanager
 def hub_server() -> Iterator[HubServer]:
-    """Run the server for a test."""
     with http_server() as storage:
         server = HubServer(storage)
         with listening(_Handler, hub=server) as server.url:
@@ -72,7 +71,6 @@ class _Handler(Handler):
     hub: HubServer
 
     def do_HEAD(self) -> None:
-        """Answer without a body."""
         self.do_GET()
 
     def do_GET(self) -> None:

@@ -69,7 +69,6 @@ class S3Server:
 
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
-    """Run the server for a test."""
     found = S3Server()
     with listening(_Handler, s3=found) as found.url:
         yield found
@@ -79,7 +78,6 @@ class _Handler(Handler):
     s3: S3Server
 
     def do_GET(self) -> None:
-        """Answer any request."""
         body = self.body()
         parts = urlsplit(self.path)
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -243,15 +241,12 @@ class Bucket:
         return self.url + name
 
     def get(self, name: str) -> bytes:
-        """Return the content of an object."""
         return self.server.objects[f"bucket/{self.prefix}{name}"][0]
 
     def text(self, name: str) -> str:
-        """Return the content of an object as text."""
         return self.get(name).decode()
 
     def delete(self, name: str) -> None:
-        """Remove an object."""
         del self.server.objects[f"bucket/{self.prefix}{name}"]
 
     def names(self, start: str = "") -> list[str]:

@@ -15,7 +15,6 @@ from tests.conftest import Run
 
 
 def put(store: Store, url: str, data: bytes, fresh: bool = False) -> None:
-    """Write an object."""
     upload = RemoteUpload(store, url, public_name(url), store.options, fresh)
     for start in range(0, len(data), 70_000):
         upload.write(memoryview(data)[start : start + 70_000])
@@ -30,7 +29,6 @@ def view_rows(run: Run, archive: str, url: str) -> list[dict[str, Any]]:
 
 
 def write_view(name: str, rows: list[dict[str, Any]], **how: Any) -> None:
-    """Write a view with these rows."""
     arrow: Any = pytest.importorskip("pyarrow")
     pytest.importorskip("pyarrow.parquet").write_table(arrow.Table.from_pylist(rows), name, **how)
 
@@ -40,6 +38,5 @@ def opened(store: Store, url: str) -> RemoteObject:
 
 
 def whole(store: Store, url: str) -> bytes:
-    """Read an object."""
     with opened(store, url).stream() as stream:
         return b"".join(iter(lambda: stream.read(70_000), b""))

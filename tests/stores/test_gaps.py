@@ -55,7 +55,6 @@ def test_no_gap(given: str, read: str, server: HttpServer, monkeypatch: pytest.M
 
 
 def jumps(starts: list[int], gap: int) -> int:
-    """Return the number of gaps that are larger."""
     return sum(b - a - 512 > gap for a, b in pairwise(starts))
 
 

@@ -367,7 +367,6 @@ class Proxy(Handler):
     log: ClassVar[list[str | None]] = []
 
     def do_GET(self) -> None:
-        """Answer any request."""
         login = self.headers.get("Proxy-Authorization")
         self.log.append(login and b64decode(login.removeprefix("Basic ")).decode())
         self.answer(Proxy.status)

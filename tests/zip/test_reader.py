@@ -225,7 +225,6 @@ def made(
 
 
 def first(out: bytes) -> tarfile.TarInfo:
-    """Return the first entry of an archive."""
     with tarfile.open(fileobj=io.BytesIO(out), encoding="utf-8", errors="surrogateescape") as file:
         member = file.next()
     assert member is not None
@@ -418,7 +417,6 @@ def test_no_entries(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 def test_link(run: Run, archive: Archive) -> None:
-    """A symbolic link stays a symbolic link."""
     for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2):
         name = archive(linked("b.txt", method), "in.zip")
         assert entries(run("cat", name).stdout) == [("a.txt", Link("b.txt", tarfile.SYMTYPE))]
@@ -555,7 +553,6 @@ def test_from_a_command(run: Run, archive: Archive) -> None:
 
 
 def test_from_the_middle_of_a_file(run: Run, here: Path) -> None:
-    """A zip on stdin begins at the offset of stdin."""
     (here / "x").write_bytes(b"before" + GOOD)
     with open(here / "x", "rb") as file:
         os.lseek(file.fileno(), 6, os.SEEK_SET)
