@@ -427,16 +427,6 @@ def test_waiting(words: list[str], said: str, run: Run, here: Path, monkeypatch:
         assert sum("waiting for" in line for line in lines) == (not quiet)
 
 
-def test_second_receiver(start: Processes, run: Run, data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sender without `receivers=2` is done after one: the other one says that it waits."""
-    monkeypatch.setattr(sockets, "PATIENCE", 0.05)
-    start("cat", "a.tar", "-o", "zrpush+ipc://n")
-    start("cat", "zrpull+ipc://n", "-o", "1.tar")
-    start.all_end()
-    assert "waiting for a sender at ipc://n\n" in run("cat", "zrpull+ipc://n?timeout=0.2", "-o", "2.tar", exit=1).stderr
-    assert entries("1.tar") == data
-
-
 def test_stopped_receiver(start: Processes, here: Path) -> None:
     """A receiver that does not read any more: the sender waits, up to its time-out."""
     make("a.tar", range(40), 1_000_000)

@@ -168,9 +168,6 @@ def test_a_command_that_gives_keys(files: Path) -> None:
     (files / "keys.json").write_text(json.dumps(given))
     (files / "config").write_text(f"[default]\ncredential_process = cat {files / 'keys.json'}\n")
     assert keys() == ("a", "b", "c")
-    (files / "config").write_text("[default]\ncredential_process = false\n")
-    with pytest.raises(TarkitError, match=r"^the AWS profile default has its keys from the command of cred"):
-        keys()
 
 
 @pytest.fixture
@@ -226,6 +223,6 @@ def test_keys_that_cannot_be_renewed(files: Path, server: HttpServer, monkeypatc
     """One line, at once, although the library asks for them."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
     (files / "config").write_text("[default]\nregion = us-east-1\ncredential_process = false\n")
-    with pytest.raises(TarkitError, match=r"^s3://b/a\.tar: the AWS profile default has its keys from") as raised:
+    with pytest.raises(TarkitError, match=r"^s3://b/a\.tar: the AWS profile default .* the command of cred") as raised:
         connect.head_object("s3://b/a.tar", PLAIN)
     assert "\n" not in str(raised.value)

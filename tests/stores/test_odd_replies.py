@@ -79,10 +79,10 @@ def server(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> HttpServer:
     return server
 
 
-def tried(action: Callable[[], object]) -> object:
-    """Return what an action returns, None for a clear error; any other error is raised."""
+def tried(call: Callable[..., object], *arguments: object) -> object:
+    """Return what a call returns, None for a clear error; any other error is raised."""
     try:
-        return action()
+        return call(*arguments)
     except (TarkitError, FileNotFoundError) as error:
         text = f"{error} {getattr(error, 'hint', '')}"
     assert text.isprintable(), text
@@ -93,6 +93,10 @@ def tried(action: Callable[[], object]) -> object:
 
 def read(url: str) -> bytes:
     return connect.open_object(url).read_all()
+
+
+def names(url: str) -> list[str]:
+    return [info.url for info in connect.list_objects(url, QUICK)]
 
 
 def served(scheme: str, server: HttpServer, data: bytes = b"", **how: object) -> str:
@@ -118,7 +122,7 @@ def reply(body: bytes, status: str = "200 OK", **headers: str) -> bytes:
     ],
 )
 def test_odd_headers(name: str, text: str, ranges: bool, server: HttpServer) -> None:
-    got = tried(lambda: read(server.serve("/a", DATA, ranges=ranges, headers={name: text, "Connection": "close"})))
+    got = tried(read, server.serve("/a", DATA, ranges=ranges, headers={name: text, "Connection": "close"}))
     assert got in (None, DATA)
 
 
@@ -134,15 +138,15 @@ def test_odd_statuses_and_redirects(scheme: str, status: int, location: str | No
     headers = {**DATE, **({} if location is None else {"Location": location})}
     server.serve("/loop", statuses=[302] * 99, headers={"Location": "/loop"})
     url = served(scheme, server, DATA, statuses=[status] * 99, headers=headers)
-    assert tried(lambda: read(url)) is None
+    assert tried(read, url) is None
     served(scheme, server, DATA, statuses=[503], headers={**DATE, "Retry-After": location or HUGE})
-    assert tried(lambda: read(url)) in (None, DATA)
+    assert tried(read, url) in (None, DATA)
 
 
 @each_row(("scheme", "raw"), [*product(["http", "s3"], RAW), *product(["gs", "az"], RAW[::4])])
 def test_odd_bytes(scheme: str, raw: bytes, server: HttpServer) -> None:
     url = served(scheme, server, raw=raw)
-    got = tried(lambda: read(url))
+    got = tried(read, url)
     assert got in (None, b"abc") or raw.endswith(b"\r\n\r\n"), got
 
 
@@ -174,20 +178,15 @@ def test_odd_json(body: bytes, server: HttpServer) -> None:
     server.serve("/api/datasets/o/n/revision/main", raw=raw)
     server.serve("/v1/buckets/b", raw=raw)
     server.serve("/v1/objects/b/refused", raw=reply(body, "400 Bad Request"))
-    server.serve(
-        "/v1/objects/b/denied",
-        raw=reply(body, "403 Forbidden", Hdr_Error=body[:1000].decode("latin-1").replace("\n", "")),
-    )
+    error = body[:1000].decode("latin-1").replace("\n", "")
+    server.serve("/v1/objects/b/denied", raw=reply(body, "403 Forbidden", Hdr_Error=error))
 
-    def names(url: str) -> list[str]:
-        return [info.url for info in connect.list_objects(url, QUICK)]
-
-    found = tried(lambda: names(f"hf://datasets/o/n@{COMMIT}/"))
+    found = tried(names, f"hf://datasets/o/n@{COMMIT}/")
     assert found in (None, []) or b'"lfs"' in body or b"a\\u0000b" in body, found
-    assert tried(lambda: names("ais://b/")) is None
+    assert tried(names, "ais://b/") is None
     for url in ("hf://datasets/o/n/a", "ais://b/refused", "ais://b/denied"):
-        assert tried(lambda: read(url)) is None  # noqa: B023
-        assert tried(lambda: connect.head_object(url, QUICK)) is None  # noqa: B023
+        assert tried(read, url) is None
+        assert tried(connect.head_object, url, QUICK) is None
 
 
 def test_a_list_that_never_ends(server: HttpServer) -> None:
@@ -196,7 +195,7 @@ def test_a_list_that_never_ends(server: HttpServer) -> None:
     server.serve("/api/x", raw=reply(b"[]", Link=f'<{server.url}/api/x>; rel="next"'))
     server.serve("/v1/buckets/b", raw=reply(b'{"entries": [{"name": "a"}], "continuation_token": "a", "uuid": "x"}'))
     for url in (f"hf://datasets/o/n@{COMMIT}/", "ais://b/"):
-        assert tried(lambda: list(connect.list_objects(url, QUICK))) is None  # noqa: B023
+        assert tried(names, url) is None
 
 
 @each_row(
@@ -216,9 +215,9 @@ def test_odd_headers_of_the_hub_and_of_a_cluster(name: str, text: str, server: H
     ):
         status = {"Location": 307, "RateLimit": 429, "Retry-After": 503, "X-Error-Code": 404}.get(name)
         server.serve(path, DATA, statuses=[status] * 99 if status else [], headers={name: text, "Connection": "close"})
-        assert tried(lambda: read(url)) in (None, DATA)  # noqa: B023
-        tried(lambda: connect.head_object(url, QUICK))  # noqa: B023
-        tried(lambda: put(url))  # noqa: B023
+        assert tried(read, url) in (None, DATA)
+        tried(connect.head_object, url, QUICK)
+        tried(put, url)
 
 
 def put(url: str) -> None:
@@ -278,7 +277,7 @@ def test_urls_that_cannot_be_requested(url: str, server: HttpServer) -> None:
 )
 def test_urls_that_are_not_utf_8(url: str, server: HttpServer) -> None:
     """Words of the command line have such characters for bytes that are not UTF-8."""
-    assert tried(lambda: read(url)) is None
+    assert tried(read, url) is None
 
 
 @each_row("name", ["HF_ENDPOINT", "AIS_ENDPOINT"])

@@ -49,17 +49,6 @@ def test_there_and_back(bucket: Bucket, here: Path) -> None:
         assert Path("t.tar").read_bytes() == Path("s.tar").read_bytes()
 
 
-def test_no_contents_are_requested(bucket: Bucket, here: Path) -> None:
-    """A view of large samples costs their headers, and one sample of it the bytes of that sample."""
-    size = 400_000
-    archive = bucket.put("a.tar", tar([(f"{n}.bin", bytes(size)) for n in range(30)]))
-    tarkit_run("sort", archive, "--reverse", "-o", "v.parquet")
-    seen: list[Any] = []
-    bucket.server.fault = seen.append
-    assert keys_of("v.parquet", "--slice", "3:4") == ["6"]
-    assert 0 < len(seen) < 8
-
-
 def test_parts_in_a_store(bucket: Bucket, here: Path) -> None:
     """A directory of part files is a view beside its archives, and may name nothing else."""
     bucket.put("a.tar", tar(A))
