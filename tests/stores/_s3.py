@@ -191,10 +191,10 @@ class _Handler(Handler):
             return self._missing()
         data, etag, _ = found
         headers = {"ETag": etag, "Last-Modified": formatdate(self.s3.date, usegmt=True)}
-        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("range", ""))
-        if wanted is None:
+        part = self.wanted(len(data))
+        if part is None:
             return 200, headers, data
-        start, stop = int(wanted[1]), min(int(wanted[2] or len(data)) + 1, len(data))
+        start, stop = part
         if start >= len(data):
             return 416, {}, b""
         return 206, {**headers, "Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"}, data[start:stop]
