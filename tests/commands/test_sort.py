@@ -288,6 +288,9 @@ def test_joining(run: Run, archive: Archive, feed: Feed) -> None:
     names = "a.jpg a.cls b.jpg b.cls c.jpg c.cls d.cls"
     assert [name for name, _ in entries(ran.stdout)] == names.split()
     assert ran.stderr == ""
+    # fields are selected, and keys changed, after samples are joined
+    words = (images, labels, "--match", "[ab]", "--allow", "joined-sample", "-f", "cls x:jpg", "-R", "n{key}")
+    assert sorted_to(run, [*words]) == ["na.cls", "na.x", "nb.cls", "nb.x"]
     ran = run("sort", images, feed(archive(rows("x/a.cls x/b.cls"), "other.tar")), "--allow", "joined-sample")
     assert ran.stderr == "tarkit: no sample was joined: no key is in two inputs\n"
     ran = run("sort", labels, images, "--allow", "joined-sample", "-s", "cls", "-t", "int")
@@ -385,11 +388,3 @@ def test_many_levels_of_runs(run: Run, archive: Archive, feed: Feed, monkeypatch
     assert ran.stdout == tar(sorted(members))
     ran = run("sort", word, "--memory", "20K", "-s", "n")
     assert ran.stdout == tar(sorted(members, key=lambda row: row[1]))
-
-
-@each_way
-def test_fields_of_gathered_samples(run: Run, archive: Archive, feed: Feed) -> None:
-    """Fields are selected, and keys changed, after samples are joined."""
-    one, two = feed(archive(rows("b.x a.x"), "1.tar")), feed(archive(rows("a.y b.y"), "2.tar"))
-    ran = run("sort", one, two, "--allow", "joined-sample", "-f", "y z:x", "-R", "n{key}")
-    assert [name for name, _ in entries(ran.stdout)] == ["na.y", "na.z", "nb.y", "nb.z"]
