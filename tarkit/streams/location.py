@@ -430,7 +430,9 @@ def _numbered(word: str, others: bool = True) -> str | None:
 
 
 def _missing(path: str, hint: str | None = None) -> TarkitError:
-    if path.startswith("@"):
+    if os.path.islink(path):
+        hint = f"it is a symbolic link to {show(os.readlink(path))}"
+    elif path.startswith("@"):
         hint = "a list of inputs is read with -T LIST"
     elif re.search(_NUMBERS, path):
         hint = _numbered(path)

@@ -325,7 +325,13 @@ def test_scheme_of(text: str, scheme: str | None) -> None:
 def test_a_name_like_the_missing_one(files: Path) -> None:
     """The hint is the most similar name in the directory, if there is one."""
     Path("d/train-000.tar").write_bytes(b"")
-    for word, near in (("d/trian-000.tar", "d/train-000.tar"), ("d/1.tra", None), ("none/train-000.tar", None)):
+    Path("d/gone-{0..1}.tar").symlink_to("train-001.tar")
+    for word, hint in (
+        ("d/trian-000.tar", "did you mean 'd/train-000.tar'?"),
+        ("d/1.tra", None),
+        ("none/train-000.tar", None),
+        ("file:d/gone-{0..1}.tar", "it is a symbolic link to 'train-001.tar'"),
+    ):
         with pytest.raises(TarkitError, match="No such file") as caught:
             expand_inputs([word])
-        assert caught.value.hint == (None if near is None else f"did you mean '{near}'?")
+        assert caught.value.hint == hint
