@@ -66,12 +66,16 @@ def assert_same_shards(made: Path, letter: str = "a") -> None:
     assert os.listdir("spill") == []
 
 
+def remove_shards() -> None:
+    for path in Path().glob("b-*"):
+        path.unlink()
+
+
 def test_the_bytes_of_one_machine(shared: Cluster, data: Path) -> None:
     how = ("--dask", shared.address, "--spill", "spill")
     tarkit("shuffle", "in-*.tar", "--seed", "7", "-c", "20", "-o", "b-%03d.tar", *how)
     assert_same_shards(data)
-    for path in Path().glob("b-*.tar"):
-        path.unlink()
+    remove_shards()
     pytest.importorskip("pyarrow", reason="views are Parquet files")
     tarkit("cat", "in-*.tar", "-o", "v.parquet")
     tarkit("sort", "v.parquet", "-s", "cls", "-t", "int", "--size", "300K", "-o", "b-%03d.tar", *how)
@@ -179,8 +183,7 @@ def test_a_worker_that_is_killed_in_the_middle(new_cluster: NewCluster, data: Pa
         _, err = started.communicate(timeout=60)
         assert started.returncode == 0, err.decode()
         assert_same_shards(data)
-        for path in Path().glob("b-*.tar"):
-            path.unlink()
+        remove_shards()
 
 
 def test_a_run_that_is_ended_or_killed(shared: Cluster, data: Path) -> None:
@@ -199,8 +202,7 @@ def test_a_run_that_is_ended_or_killed(shared: Cluster, data: Path) -> None:
     (left,) = spill.iterdir()  # as the documents say
     assert left.name.startswith("tarkit-shuffle-")
     assert happens(lambda: (shutil.rmtree(left, ignore_errors=True), not left.exists())[1])  # tasks end meanwhile
-    for path in Path().glob("b-*"):
-        path.unlink()
+    remove_shards()
     _, err = (again := shuffled(shared)).communicate(timeout=60)
     assert again.returncode == 0, err.decode()
     assert_same_shards(data)

@@ -235,8 +235,6 @@ def test_times_and_modes(bucket: Bucket) -> None:
     """Of an object only the time of its modification is known, and used with --mtime source."""
     grow(bucket, {"a.x": b"1"})
     tarkit_run("shard", bucket.url, "-c", "1", "-o", "s-%d.tar", "--mtime", "source")
-    with tarkit.open("s-0.tar") as data:
-        assert len(list(data)) == 1
     (info,) = tarfile.open("s-0.tar").getmembers()
     assert (info.mtime, info.mode, info.uid, info.uname) == (bucket.server.date, 0o644, 0, "")
 
