@@ -89,8 +89,11 @@ class DataPipeline(IterableDataset, PipelineStage):  # type: ignore[misc]
         return self
 
     def repeat(self, nepochs: int = -1, nbatches: int = -1) -> Self:
-        """Repeat the source in each epoch, without end or so often, for so many samples at most."""
-        self._times, self._samples = _count(nepochs), _count(nbatches)
+        """Repeat the source in each epoch, without end or so often, for so many samples at most.
+
+        With `nepochs=1` all samples come, as in webdataset.
+        """
+        self._times, self._samples = _count(nepochs), None if nepochs == 1 else _count(nbatches)
         return self
 
     def close(self) -> None:

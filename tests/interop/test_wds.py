@@ -104,6 +104,8 @@ def whole(library: Any) -> Any:
         lambda m: whole(m).slice(3, 30, 2).select(lambda sample: sample["cls"] != b"1").map(even),
         lambda m: whole(m).decode().to_tuple("cls", "json").map_tuple(str, None).with_epoch(100),
         lambda m: whole(m).listed(7).unlisted(),
+        lambda m: whole(m).repeat(1, nbatches=7),
+        lambda m: whole(m).with_epoch(9).repeat(2, nbatches=50),
         lambda m: m.DataPipeline(
             m.SimpleShardList(URLS, seed=1),
             m.shuffle(100, seed=2),
