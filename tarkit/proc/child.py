@@ -28,7 +28,9 @@ from tarkit import errors
 from tarkit.errors import MissingLibrary, TarkitError
 from tarkit.proc.calls import Made, SampleFunction, Sent, each_sample, failure_of
 
-PLACE = Struct("<qd")  # index of the current sample in its list, and when it was begun, as `monotonic` has it
+PLACE = Struct("<qdqd")
+"""The index of the current sample in its list, and when it was begun, as `monotonic` has it; both twice, since they may
+be read while they are written."""
 IDLE, WHOLE = -1, -2  # in place of that index: no sample, all samples
 BYTES = 1 << 18  # of results that are sent together
 PAUSE = 0.01  # seconds after which the results so far are sent
@@ -40,6 +42,17 @@ Result = tuple[Made | None, tuple[str, bytes] | None, bytes, float]
 LOADED, RESULTS, REFUSED, ENDS = range(4)
 """Kinds of replies, pairs of a kind and a value: the function is loaded (output); results; all samples of the request
 have failed together (a result); an error ends the run (message, hint)."""
+
+
+def write_place(place: mmap, index: int, begun: float = 0.0) -> None:
+    """Store the index of the sample that is begun, IDLE or WHOLE."""
+    place[:] = PLACE.pack(index, begun, index, begun)  # `pack_into` would fill it with zeros first
+
+
+def read_place(place: mmap) -> tuple[int, float]:
+    """Return what `write_place` has stored; while it is being written, the sample begins now."""
+    index, begun, *again = PLACE.unpack_from(place)
+    return index, begun if again == [index, begun] else monotonic()
 
 
 class Channel:
@@ -135,7 +148,7 @@ class ChildLoop:
                 if results and (held > BYTES or begun - sent > PAUSE):
                     self._send(RESULTS, results)
                     results, held, sent = [], 0, begun
-                PLACE.pack_into(place, 0, WHOLE if batches else index, begun)
+                write_place(place, WHOLE if batches else index, begun)
                 try:
                     made: list[Made | BaseException] = function(group)  # type: ignore[assignment]
                 except MissingLibrary:
@@ -151,7 +164,7 @@ class ChildLoop:
                         held += sum(len(sample[2]) for sample in new if sample)
                     held += len(output)
                     output = b""
-            PLACE.pack_into(place, 0, IDLE, 0.0)
+            write_place(place, IDLE)
             if len(made) < len(group):
                 self._send(REFUSED, results[0])
             else:

@@ -32,7 +32,19 @@ from tarkit.options import row
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.sample import Sample
 from tarkit.proc.calls import Made, Piece, SampleFunction, each_sample, failure_of, name_of
-from tarkit.proc.child import ENDS, IDLE, PLACE, PRINTED, REFUSED, WHOLE, Channel, Result, work_in_copy
+from tarkit.proc.child import (
+    ENDS,
+    IDLE,
+    PLACE,
+    PRINTED,
+    REFUSED,
+    WHOLE,
+    Channel,
+    Result,
+    read_place,
+    work_in_copy,
+    write_place,
+)
 from tarkit.proc.job import TAIL, Failure, Job, Outcome, WorkFailed
 from tarkit.proc.loader import split_spec
 from tarkit.proc.pool import JobWorker, Pool
@@ -380,7 +392,7 @@ class FunctionProcess:
         shared = TemporaryFile(tmpdir)
         os.ftruncate(shared.fd, PLACE.size)
         self.place = mmap(shared.fd, PLACE.size)
-        PLACE.pack_into(self.place, 0, IDLE, 0.0)
+        write_place(self.place, IDLE)
         # -B: nothing is written beside the user's files. Sets of strings have the same order in every process and run.
         executable, *words = python_words("tarkit.proc.child", "main")
         python = ("env", "PYTHONHASHSEED=0", executable, "-B", "-X", "faulthandler", *words)
@@ -454,10 +466,7 @@ class FunctionProcess:
 
     def where(self) -> tuple[int, float]:
         """Return the index of the sample that it works on, IDLE or WHOLE, and the time at which it began."""
-        seen = PLACE.unpack_from(self.place)
-        while (again := PLACE.unpack_from(self.place)) != seen:  # it was being written
-            seen = again
-        return int(seen[0]), float(seen[1])
+        return read_place(self.place)
 
     def unread_output(self) -> bytes:
         """Return the output that belongs to no result."""

@@ -6,10 +6,12 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain
+from mmap import mmap
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from tarkit.pipeline.run import Run
 from tarkit.problems import Policy
 from tarkit.proc import function as functions
 from tarkit.proc import result
+from tarkit.proc.child import IDLE, PLACE, read_place, write_place
 from tarkit.proc.function import CallFunction, FunctionWorker
 from tarkit.proc.job import Job, Outcome, WorkFailed
 from tarkit.proc.pool import Pool
@@ -427,6 +430,33 @@ def test_modules_beside_the_file(start: Start, python: None, tmp_path: Path) -> 
     (there / "json.py").write_text("import helper\ndef f(s): return {'txt': helper.word}\n")
     assert written(run(start("there/json.py:f"), jobs(archive(ABC))))[0] == ("a.txt", b"helped")
     assert not list(tmp_path.rglob("__pycache__"))
+
+
+def test_the_place_of_a_process_is_read_while_it_is_written(tmp_path: Path) -> None:
+    """The time is one that was stored, or now: another one would be a sample that took too long."""
+    text = """
+        import sys, time
+        from mmap import mmap
+        from tarkit.proc.child import IDLE, PLACE, write_place
+        with open("place", "r+b") as file: place = mmap(file.fileno(), PLACE.size)
+        while True:
+            write_place(place, IDLE)
+            write_place(place, 5, time.monotonic())
+    """
+    with open(tmp_path / "place", "w+b") as file:
+        file.truncate(PLACE.size)
+        place = mmap(file.fileno(), PLACE.size)
+    write_place(place, IDLE)
+    started = time.monotonic()
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(text)], cwd=tmp_path) as writer:
+        try:
+            while read_place(place)[0] == IDLE:
+                assert writer.poll() is None
+            for _ in range(200_000):
+                index, begun = read_place(place)
+                assert index == IDLE or begun >= started
+        finally:
+            writer.kill()
 
 
 def test_a_process_that_ends_between_samples(start: Start) -> None:
