@@ -217,7 +217,7 @@ VALUES = [
 
 
 @each_row("form,field,value,content", [(form, *row) for form in FORMS for row in VALUES])
-def test_values(form: str, field: str, value: object, content: bytes, here: Any) -> None:
+def test_values(form: str, field: str, value: object, content: bytes) -> None:
     """Values that other programs wrote are encoded by the name of the field; names for the program itself are none."""
     item = {"__key__": "k", "__url__": "file:x", field: value}
     assert entries(read(form, packed(form, item))) == [(f"k.{field}", content)]
@@ -249,7 +249,7 @@ BAD = [
 
 
 @each_row("form,item,what", [(form, *row) for form in FORMS for row in BAD])
-def test_no_sample(form: str, item: object, what: str, here: Any, capfd: Any) -> None:
+def test_no_sample(form: str, item: object, what: str, here: Any) -> None:
     """What is no sample is a line that says which one and why; the samples before it can be kept."""
     data = packed(form, GOOD, item)
     with open("x", "wb") as file:
@@ -263,7 +263,7 @@ def test_no_sample(form: str, item: object, what: str, here: Any, capfd: Any) ->
 
 
 @each_row("form", FORMS)
-def test_cut(form: str, here: Any) -> None:
+def test_cut(form: str) -> None:
     """A sequence that is cut inside a map is truncated at every byte; between two maps it cannot be known."""
     data = packed(form, GOOD, GOOD | {"__key__": b"h"})
     size = len(packed(form, GOOD))
@@ -300,7 +300,7 @@ BOMBS = {
 
 
 @each_row("form,data", [(form, bomb) for form in FORMS for bomb in BOMBS[form]])
-def test_bombs(form: str, data: bytes, here: Any) -> None:
+def test_bombs(form: str, data: bytes) -> None:
     """A length that nothing follows costs no memory, and is an error, as are depths and wrong types."""
     import resource
 
@@ -371,7 +371,7 @@ def test_directories(form: str, run: Run, archive: Archive) -> None:
 
 
 @each_row("form,step", [(form, step) for form in FORMS for step in (1, 3, 511, 4096)])
-def test_any_pieces(form: str, step: int, here: Any) -> None:
+def test_any_pieces(form: str, step: int) -> None:
     assert read(form, packed(form, *MAPS), step) == tarred()
 
 

@@ -121,7 +121,7 @@ def test_connections_that_break(drop: int, server: HttpServer, run: Run, archive
     assert ran.stderr.count("trying again") == server.objects["/a.tar"].cut >= 20
 
 
-def test_a_connection_that_stays_broken_is_an_error(server: HttpServer, run: Run, archive: Archive) -> None:
+def test_a_connection_that_stays_broken_is_an_error(server: HttpServer, run: Run) -> None:
     url = server.serve("/a.tar", tar(MEMBERS))
 
     def change(served: Served, number: int) -> None:
@@ -135,9 +135,7 @@ def test_a_connection_that_stays_broken_is_an_error(server: HttpServer, run: Run
 
 
 @each_row("number", [30, 62, 75])
-def test_an_object_that_changes_between_plan_and_fetch_is_an_error(
-    number: int, server: HttpServer, run: Run, archive: Archive
-) -> None:
+def test_an_object_that_changes_between_plan_and_fetch_is_an_error(number: int, server: HttpServer, run: Run) -> None:
     url = server.serve("/a.tar", tar(MEMBERS))
 
     def change(served: Served, count: int) -> None:
@@ -151,9 +149,7 @@ def test_an_object_that_changes_between_plan_and_fetch_is_an_error(
     assert not Path("x.tar").exists()
 
 
-def test_many_requests_at_a_time_in_bounded_memory(
-    server: HttpServer, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_requests_at_a_time_in_bounded_memory(server: HttpServer) -> None:
     """No more than two groups of up to two samples ahead of the one that is used, and none after the end."""
     url = server.serve("/a.tar", tar(MEMBERS))
     seen = []
@@ -172,9 +168,7 @@ def test_many_requests_at_a_time_in_bounded_memory(
     assert len(set(seen)) == 40
 
 
-def test_requests_are_made_together(
-    server: HttpServer, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_are_made_together(server: HttpServer, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replies that take long overlap."""
     monkeypatch.setattr(prefetch, "GROUP", 8 << 20)
     url = server.serve("/a.tar", tar(MEMBERS))
@@ -196,7 +190,7 @@ def test_requests_are_made_together(
     assert 8 <= most <= prefetch.REQUESTS
 
 
-def test_order_alone_reads_no_contents(server: HttpServer, run: Run, archive: Archive) -> None:
+def test_order_alone_reads_no_contents(server: HttpServer) -> None:
     """What is listed in another order needs headers."""
     url = server.serve("/a.tar", tar(MEMBERS))
     assert [sample.key for sample in tarkit.open(url).shuffle(seed=7).head(3)]
