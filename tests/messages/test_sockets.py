@@ -43,9 +43,9 @@ class Processes:
         self.running.append(started)
         return started
 
-    def ends(self, process: subprocess.Popen[str], status: int = 0) -> str:
+    def ends(self, process: subprocess.Popen[str], status: int = 0, timeout: float = 60) -> str:
         """Wait for the end of a process, check its status and return its messages."""
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=timeout)
         self.running.remove(process)
         assert process.returncode == status, said
         assert "Traceback" not in said
@@ -477,7 +477,7 @@ def test_skip_of_a_sender_that_died(start: Processes, here: Path) -> None:
 
 
 def test_signals(start: Processes, here: Path) -> None:
-    """A signal ends a socket that waits: for a sender, for a receiver, for the end."""
+    """A signal ends a socket that waits, at once: for a sender, for a receiver, for the end."""
     make("a.tar", range(10))
     places = [new_place(), new_place(), "in", "out"]
     waiting = [
@@ -489,7 +489,7 @@ def test_signals(start: Processes, here: Path) -> None:
     assert happens(lambda: all(map(is_bound, places)))
     for process, number in zip(waiting, [signal.SIGINT, signal.SIGTERM] * 2, strict=True):
         process.send_signal(number)
-        start.ends(process, -number)
+        start.ends(process, -number, timeout=5)
     assert os.listdir() == ["a.tar"]
 
 
