@@ -495,6 +495,7 @@ shard tree --label-from-dir a:+1 -> --label-from-dir 'a:+1': not FIELD, FIELD:LE
 shard tree --label-from-dir a:1 --label-from-dir b:-1 ->
     --label-from-dir: numbers of two levels would need two lists of classes
     | add the name of one of them: FIELD:LEVEL:name
+shard tree --match '(' -> --match '(': missing ), unterminated subpattern at position 0
 shard none --key "(.*'" -> --key '(.*'': missing ), unterminated subpattern at position 0
     | a key is full, base, flat or a regular expression with a group
 shard none -s '16 MiB' -> invalid size '16 MiB' | sizes look like 500M, 1.5GB, 16MiB...
