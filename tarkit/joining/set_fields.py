@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import accumulate, chain, groupby
 from typing import Any, NamedTuple, TypeVar
@@ -18,14 +17,13 @@ from tarkit.joining.join import Joined as JoinedTable
 from tarkit.joining.table import JoinTable
 from tarkit.pipeline.chain import Chain
 from tarkit.pipeline.steps import Flow, Step
-from tarkit.pipeline.view_rows import NotView, view_file
+from tarkit.pipeline.view_rows import present_views
 from tarkit.problems import Policy
 from tarkit.samples.columns import Contents, groups_of
 from tarkit.samples.fields import FieldChoice, with_names
 from tarkit.samples.names import spelled
 from tarkit.samples.sample import ABSENT, SampleBatch, TarSample, ViewRow, field_names, key_of
 from tarkit.streams.files import changed as archive_changed
-from tarkit.streams.location import is_view
 from tarkit.tables.assignments import Assignment, assignment_of, columns_of
 from tarkit.tables.recipe import MalformedRow, parse_source
 from tarkit.tables.rows import content_of, holds_integer
@@ -71,12 +69,10 @@ class SetFields(Step):
         if flow.as_view:
             self._refuse_contents(table)
         if self.assignments and not flow.tables:
-            for location in filter(is_view, flow.inputs.locations):
-                with suppress(NotView):
-                    names = view_file(location).values
-                    for column in columns_of(self.assignments):
-                        if {column, f"@{column}"}.isdisjoint(names):
-                            raise no_column(location.name, column, names)
+            for location, view in present_views(flow.inputs.locations):
+                for column in columns_of(self.assignments):
+                    if {column, f"@{column}"}.isdisjoint(view.values):
+                        raise no_column(location.name, column, view.values)
         return FieldSetter(self.assignments, flow.run.policy, flow.as_view).apply(batches)
 
     def _refuse_contents(self, table: JoinTable | None) -> None:

@@ -16,7 +16,7 @@ from random import Random
 from struct import Struct
 
 from tarkit.choosing.select import PerClass, Select
-from tarkit.errors import TarkitError, show, spell
+from tarkit.errors import MissingFile, TarkitError, show, spell
 from tarkit.pipeline.origins import spans_of
 from tarkit.pipeline.output import total_size
 from tarkit.pipeline.places import Place, size_of
@@ -326,7 +326,7 @@ def _rows_of(inputs: InputReader, count: int) -> int | None:
 
     try:
         views = [(location, view_file(location)) for location in inputs.locations]
-    except NotView:
+    except (NotView, MissingFile):
         return None
     total = sum(len(range(*location.rows[:2])) if location.rows else view.count for location, view in views)
     remote = any(

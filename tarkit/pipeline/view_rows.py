@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tarkit.errors import TarkitError, Unsupported, Usage, printable, show
+from tarkit.errors import MissingFile, TarkitError, Unsupported, Usage, printable, show
 from tarkit.pipeline.origins import is_object
 from tarkit.samples.dataset import open_source
 from tarkit.samples.sample import ABSENT
@@ -189,9 +189,8 @@ def _is_below(url: str, base: str) -> bool:
 def with_archives(locations: Sequence[Location]) -> list[Location]:
     """Return inputs, each view with the archives that it names."""
     result = list(locations)
-    for location in filter(is_view, locations):
-        with suppress(NotView):
-            result += [locate_archive(location, shard)[0] for shard in view_file(location).shards()]
+    for location, view in present_views(locations):
+        result += [locate_archive(location, shard)[0] for shard in view.shards()]
     return result
 
 
@@ -493,19 +492,19 @@ class ViewFile:
         return found
 
 
-_shared: dict[Location, ViewFile | NotView] = {}
+_shared: dict[Location, ViewFile | NotView | MissingFile] = {}
 
 
 @contextmanager
 def shared_views(locations: Sequence[Location]) -> Iterator[None]:
     """Open the views among inputs, which are the results of `view_file` until they are taken, or the block ends."""
-    opened: dict[Location, ViewFile | NotView] = {}
+    opened: dict[Location, ViewFile | NotView | MissingFile] = {}
     try:
         for location in filter(is_view, locations):
             if location not in _shared:
                 try:
                     opened[location] = _shared[location] = ViewFile(location)
-                except NotView as error:
+                except (NotView, MissingFile) as error:  # raised where the input is read
                     opened[location] = _shared[location] = error
         yield
     finally:
@@ -517,18 +516,16 @@ def shared_views(locations: Sequence[Location]) -> Iterator[None]:
 def common_columns(locations: Sequence[Location]) -> frozenset[str]:
     """Return the columns with values of all views among inputs, and that of keys."""
     columns: list[set[str]] = []
-    for location in filter(is_view, locations):
-        with suppress(NotView):
-            columns.append({KEY, *view_file(location).values})
+    for _, view in present_views(locations):
+        columns.append({KEY, *view.values})
     return frozenset(set.intersection(*columns) if columns else ())
 
 
 def all_columns(locations: Sequence[Location]) -> list[str]:
     """Return the columns with values of all views among inputs, in order, without names such as `__into__`."""
     columns: dict[str, None] = {}
-    for location in filter(is_view, locations):
-        with suppress(NotView):
-            columns |= dict.fromkeys(view_file(location).values)
+    for _, view in present_views(locations):
+        columns |= dict.fromkeys(view.values)
     return [name for name in columns if not (name.startswith("__") and name.endswith("__"))]
 
 
@@ -539,6 +536,16 @@ def view_file(location: Location, take: bool = False) -> ViewFile:
         TarkitError: as `ViewFile` does.
     """
     file = _shared.pop(location, None) if take else _shared.get(location)
-    if isinstance(file, NotView):
+    if isinstance(file, (NotView, MissingFile)):
         raise file
     return file or ViewFile(location)
+
+
+def present_views(locations: Iterable[Location]) -> Iterator[tuple[Location, ViewFile]]:
+    """Yield the views among inputs, with their files, but for those that do not exist."""
+    for location in filter(is_view, locations):
+        try:
+            view = view_file(location)
+        except (NotView, MissingFile):
+            continue
+        yield location, view

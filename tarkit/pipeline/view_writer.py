@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from operator import add, sub
 from typing import TYPE_CHECKING, Any
 
-from tarkit.errors import TarkitError, Unsupported, Usage, show, spell
+from tarkit.errors import MissingFile, TarkitError, Unsupported, Usage, show, spell
 from tarkit.pipeline.locator import Locator, directory_of
 from tarkit.pipeline.output import Output, total_size
 from tarkit.pipeline.stages import without_strays
@@ -437,7 +438,10 @@ def open_view(output: Output, inputs: Sequence[Location], flow: Flow, into: bool
 def _schema(name: str, inputs: Sequence[Location], flow: Flow) -> Any:
     """Return the columns with values: those of views among inputs, and of joined tables. Raises TarkitError."""
     arrow, _ = load_pyarrow(f"{name}: a view")
-    schemas = [view_file(location).value_schema() for location in inputs if is_view(location)]
+    schemas = []
+    for location in filter(is_view, inputs):
+        with suppress(MissingFile):  # it is reported, or left out, when it is read
+            schemas.append(view_file(location).value_schema())
     try:
         schema = arrow.unify_schemas(schemas) if schemas else arrow.schema([])
     except arrow.ArrowException as error:

@@ -168,3 +168,30 @@ def test_check(names: Any, shards: list[str], run: Run) -> None:
     report = tarkit.check(names)
     assert not report.ok
     assert json.loads(ran.stdout.splitlines()[-1])["bad"] == len(report.bad) > 0
+
+
+@each_row(
+    "command",
+    ["cat {} -o {}.tar", "tsv {} -f cls -o {}.tsv", "shuffle --seed 7 {} -o {}.tar", "cat {} -o {}.view.parquet"],
+)
+def test_missing_views(command: str, run: Run, here: Path) -> None:
+    """A view that does not exist is left out as an archive is; by default it is an error."""
+    pytest.importorskip("pyarrow")
+    names = [f"{shard}.view.parquet" for shard in range(4)]
+    for shard, name in zip(write(), names, strict=True):
+        tarkit.open(shard).write(name)
+    os.unlink(names[1])
+    others = [name for name in names if name != names[1]]
+    assert "1.view.parquet: No such file" in run(*command.format(" ".join(names), "error").split(), exit=1).stderr
+    assert not list(here.glob("error*"))
+    run(*command.format(" ".join(others), "expected").split())
+    ran = run(*command.format(" ".join(names), "found").split(), "--skip", "missing-shard")
+    assert "skipped for missing-shard: 1; 1 shard left out: 1.view.parquet" in ran.lines[-1]
+    for expected in here.glob("expected*"):
+        assert (here / expected.name.replace("expected", "found")).read_bytes() == expected.read_bytes()
+    data = tarkit.open(names, on_missing="warn")
+    with pytest.warns(tarkit.TarkitWarning, match="1.view.parquet: No such file"):
+        assert [sample.key for sample in data] == PRESENT
+    for options in ({}, {"shuffle": "full"}, {"shuffle": 5}):
+        with pytest.warns(tarkit.TarkitWarning, match="1.view.parquet: No such file"):
+            assert sorted(sample["__key__"] for sample in tarkit.loader(data, **options)) == PRESENT
