@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from tarkit.arguments import check_choice
-from tarkit.errors import Usage, spell
+from tarkit.errors import MissingFile, Usage, spell
 from tarkit.export.columns import (
     KEY,
     MISSING,
@@ -179,7 +179,7 @@ def is_plain_input(location: Location) -> bool:
 
         try:
             view_file(location)
-        except NotView:
+        except (NotView, MissingFile):
             return False
         return True
     if location.kind == "url":

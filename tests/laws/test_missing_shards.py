@@ -189,6 +189,8 @@ def test_missing_views(command: str, run: Run, here: Path) -> None:
     assert "skipped for missing-shard: 1; 1 shard left out: 1.view.parquet" in ran.lines[-1]
     for expected in here.glob("expected*"):
         assert (here / expected.name.replace("expected", "found")).read_bytes() == expected.read_bytes()
+    table = run("tsv", *names, "-o", "keys.parquet", "--skip", "missing-shard")
+    assert "1 shard left out: 1.view.parquet" in table.lines[-1]
     data = tarkit.open(names, on_missing="warn")
     with pytest.warns(tarkit.TarkitWarning, match="1.view.parquet: No such file"):
         assert [sample.key for sample in data] == PRESENT
