@@ -27,6 +27,7 @@ FIRST = ("Input", "Output")  # then the sections of the command itself
 LAST = ("Select", "Fields", "Problems", "Jobs", "URLs", "Messages")
 _NOEOF = "the URL says it: zpush://HOST:PORT?noeof"
 _FILES = "-C DIR is the directory of the files"
+_LEAK = "--leak OTHER --by sha256.jpg reports samples that are in both"
 _TEMPLATE = {"--template": "numbers in -o are %06d, {000..099} or @00099"}
 _MAP = {
     "--first-match": "make the patterns of the map exclusive",
@@ -59,7 +60,11 @@ REMOVED: dict[str, dict[str, str]] = {
         "-E": _NOEOF,
     },
     "proc": _PROC | {"-S": _PROC["--subdirs"]},
-    "check": {"--skip": "check finds all problems; tarkit cat --skip NAME leaves such samples out"},
+    "check": {
+        "--disjoint": _LEAK,
+        "--overlap": _LEAK,
+        "--skip": "check finds all problems; tarkit cat --skip NAME leaves such samples out",
+    },
     "create": {"--depfile-target": "the target is the output"},
     "extract": {"--output": _FILES, "-o": _FILES},
     "shard": _TEMPLATE | _MAP | _SHARD,

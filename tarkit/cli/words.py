@@ -91,7 +91,7 @@ cat x.tar --unique-by sha256.jpg -o once.tar  # without samples of the same cont
 check x.tar --unique --by phash.jpg  # pictures that look alike; sha256.jpg is the same content
     duplicates near-duplicates dups
 check x.tar --leak y.tar --by sha256.jpg  # samples that are in both
-    leak leaks leakage contamination overlap
+    leak leaks leakage contamination overlap disjoint
 check x.tar --same-as y.tar  # are the samples the same?
     equal same
 check x.tar --diff y.tar  # which samples differ?

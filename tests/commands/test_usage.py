@@ -314,6 +314,9 @@ cat in.tar --skip bad-content -> --skip bad-content: unknown problem...
     | problems that check alone finds are none of these; --where ok.jpg chooses samples whose jpg is whole
 check in.tar --skip truncated -> check: No such option '--skip'.
     | check finds all problems; tarkit cat --skip NAME leaves such samples out
+check in.tar --disjoint x.tar -> check: No such option '--disjoint'.
+    | --leak OTHER --by sha256.jpg reports samples that are in both
+check in.tar --overlap x.tar -> check: No such option '--overlap'. | --leak OTHER --by sha256.jpg reports ...
 check in.tar --same-as in.tar --by cls -> --by requires --leak, --unique or --diff
     | --same-as compares all contents; --diff lists what differs
 cat in.tar --allow nothing -> --allow nothing: unknown problem; the problems are: all, truncated...
