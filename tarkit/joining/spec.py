@@ -30,6 +30,7 @@ class JoinSpec(NamedTuple):
         on_duplicate: which of two rows with one key counts.
         storage: how a URL is reached.
         data: the dataset of which the table is a view; None for a file, or for archives.
+        one_text: whether table and column were given as one text, `TABLE:COLUMN`.
     """
 
     word: str
@@ -38,6 +39,7 @@ class JoinSpec(NamedTuple):
     on_duplicate: OnDuplicate = "error"
     storage: StoreOptions | None = None
     data: Chain | None = None
+    one_text: bool = False
 
     @classmethod
     def of(cls, word: str, column: str, by: str, on_duplicate: OnDuplicate, storage: StoreOptions | None) -> JoinSpec:
@@ -55,7 +57,7 @@ class JoinSpec(NamedTuple):
         word, column = split_column(text)
         if not word:
             raise Usage(f"{spell('join')} {show(text)}: not TABLE or TABLE:COLUMN")
-        return cls.of(word, column or KEY_COLUMN, by, on_duplicate, None)
+        return cls.of(word, column or KEY_COLUMN, by, on_duplicate, None)._replace(one_text=True)
 
     @property
     def by_value(self) -> bool:
@@ -71,6 +73,11 @@ class JoinSpec(NamedTuple):
     def in_file(self) -> bool:
         """Whether the word names a file with the rows, in place of samples."""
         return self.data is None and not self.has_archives
+
+    @property
+    def with_column(self) -> str:
+        """The table with a column, as the caller writes it, for hints."""
+        return spell("join", f"{self.name}:COLUMN") if self.one_text else f"join({self.name!r}, 'COLUMN')"
 
     @property
     def name(self) -> str:

@@ -116,11 +116,7 @@ class JoinTable:
             shape = self._shapes[names] = len(self._shapes)
             self.names |= dict.fromkeys(names)
         if self.column not in names:
-            hint = (
-                f"{spell('join', f'{self.name}:COLUMN')} names the column with the keys"
-                if self.column == KEY_COLUMN
-                else None
-            )
+            hint = f"name the column with the keys: {self.spec.with_column}" if self.column == KEY_COLUMN else None
             line = row.line if self.format in ("jsonl", "parquet") else 1
             words = f"no column {show(self.column)}, the columns are {', '.join(map(show, names))}"
             raise MalformedRow(words, line, hint)

@@ -99,6 +99,7 @@ def write_inputs() -> None:
     Path("in.tar").write_bytes(whole)
     Path("cut.tar").write_bytes(whole[:1500])
     Path("keys").write_text("00\n")
+    Path("caps.csv").write_text("key,caption\n00,one\n")
     Path("recipe").write_text("a.txt\ttext:1\nb.txt\ttext:2\na.cls\ttext:3\n")
     for name, text in {"piped": "a.x text:1\nb.x pipe:touch ran\n", "failing": "a.x text:1\nb.x pipe:false\n"}.items():
         Path(name).write_text(text)

@@ -256,6 +256,8 @@ create('recipe', 'o.tar') -> TarkitError:  | group gathers the entries of each s
 plan(require='txt', on_missing='error', match='jpg|txt') -> TarkitError: [missing-field] | on_missing='exclude' leaves s
 plan(key='(') -> TarkitError: key '(':
 plan(join='x') -> TarkitError: join 'x': unknown kind of table
+plan(join='caps.csv') -> TarkitError: no column '__key__' | name the column with the keys: join='caps.csv:COLUMN'
+list(data.join('caps.csv')) -> TarkitError: no column '__key__' | name the column with the keys: join('caps.csv', 'COL
 shard('tree/one', 'tree/s-%d.tar') -> TarkitError:  | resume keeps those that are as planned, ..., force replaces them
 data.split('-') -> Usage: not stdout | name them with template='out-%06d.tar'
 shard('tree', '-') -> Usage: stdout

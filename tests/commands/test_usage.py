@@ -458,6 +458,7 @@ cat in.tar --join t.xls -> --join 't.xls': unknown kind of table
     | known suffixes: .csv .tsv .txt .jsonl .ndjson .parquet
 cat in.tar --join e.tar.gz -> --join 'e.tar.gz': unknown kind of table
     | a plain archive can be joined: tarkit cat e.tar.gz -o e.tar
+cat in.tar --join x.csv => x.csv:1: no column '__key__', ... | name the column with the keys: --join 'x.csv:COLUMN'
 cat in.tar --join-by stem -> --join-by requires --join
 cat in.tar --on-duplicate last -> --on-duplicate requires --join
 cat in.tar --join t.csv -o t.csv -> t.csv is the output, and the table too
@@ -661,6 +662,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "recipe": "a.x text:1\n",
             "bad.jsonl": '{"id": "x"}\n{"id"\n',
             "t.csv": "__key__,a\n",
+            "x.csv": "key,a\nd/a,1\n",
             "m.json": '{"sources": [{"shards": "in.tar"}]}',
         }
         for name, text in texts.items():
