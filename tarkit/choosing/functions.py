@@ -44,9 +44,16 @@ def _is_number(value: Any) -> bool:
 def _comparable(left: Any, right: Any) -> None:
     """Raise TypeError for a comparison of a number with text, which are never equal."""
     if (isinstance(left, str) and _is_number(right)) or (_is_number(left) and isinstance(right, str)):
-        text = left if isinstance(left, str) else right
-        why = "; str(NAME) takes a field as text" if re.fullmatch(r"[-+]?[0-9.]+", text) else " are never equal"
-        raise TypeError(f"{_kind(left)} and {_kind(right)}{why}")
+        raise TypeError(f"{_kind(left)} and {_kind(right)}{_conversions(left, right) or ' are never equal'}")
+
+
+def _conversions(*values: Any) -> str:
+    """Return words on functions that make values comparable, if one of two is a text like a number; else no words."""
+    text = next((value for value in values if isinstance(value, str)), "")
+    if not re.fullmatch(r"[-+]?[0-9.]+", text):
+        return ""
+    number = {0: "int", 1: "float"}.get(text.count("."))
+    return "; str(NAME) takes a field as text" + (f", {number}(NAME) as a number" if number else "")
 
 
 def _ordered(function: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
@@ -54,7 +61,8 @@ def _ordered(function: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]
 
     def checked(left: Any, right: Any) -> bool:
         if not (_is_number(left) and _is_number(right)) and not (isinstance(left, str) and isinstance(right, str)):
-            raise TypeError(f"{_kind(left)} and {_kind(right)}")
+            conversions = _conversions(left, right) if _is_number(left) or _is_number(right) else ""
+            raise TypeError(f"{_kind(left)} and {_kind(right)}{conversions}")
         return function(left, right)
 
     return checked

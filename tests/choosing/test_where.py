@@ -187,7 +187,10 @@ ONE_BAD = tar({**BAD, "b.json": b'{"w": 2, "s": "y", "n": 1}'})
         ("json['x'] > 1", "missing-field", "where 'json['x']' for 'a': no 'x'"),
         ("json.s > 1", "bad-field", "where 'json.s > 1' for 'a': the text 'x' and the number 1"),
         ("json.n > 1", "bad-field", "where 'json.n > 1' for 'a': null and the number 1"),
-        ("zero == '0'", "bad-field", "the number 0 and the text '0'; str(NAME) takes a field as text"),
+        ("zero == '0'", "bad-field", "'0'; str(NAME) takes a field as text, int(NAME) as a number ["),
+        ("zero < '-.5'", "bad-field", "'-.5'; str(NAME) takes a field as text, float(NAME) as a number ["),
+        ("zero == '1.2.3'", "bad-field", "the text '1.2.3'; str(NAME) takes a field as text ["),
+        ("zero < 'x'", "bad-field", "the number 0 and the text 'x' ["),
         ("zero in ('0', '1')", "bad-field", "the number 0 and the text '0'; str(NAME) takes a field as text"),
         ("json.s == 3", "bad-field", "the text 'x' and the number 3 are never equal"),
         ("1 / zero > 1", "bad-field", "where '1 / zero' for 'a': division by zero"),
@@ -228,6 +231,18 @@ def test_errors_in_samples(expression: str, problem: str, message: str, run: Run
     assert "skipped for" in ran.lines[-1]
     ran = run("cat", name, "--where", f"__key__ != 'b' and {expression}", "--allow", f"unmovable-entry,{problem}")
     assert keys(ran.stdout) == "a"
+
+
+@each_row("comparison", ["== 1", "> 0"])
+def test_numbers_that_a_table_has_as_text(comparison: str, run: Run, archive: Archive) -> None:
+    """A field is text in a table of Parquet: the error names the function that gives a number, of shards too."""
+    pytest.importorskip("pyarrow")
+    name = archive({"a.cls": b"0", "b.cls": b"1"})
+    run("tsv", name, "-f", "cls", "-o", "t.parquet")
+    line = run("cat", "t.parquet", "--where", f"cls {comparison}", exit=1).lines[0]
+    assert "int(NAME) as a number [bad-field]" in line
+    for word in (name, "t.parquet"):
+        assert keys(run("cat", word, "--where", f"int(cls) {comparison}").stdout) == "b"
 
 
 @each_feed
