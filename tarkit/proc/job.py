@@ -28,6 +28,7 @@ class Failure(NamedTuple):
         tail: the end of its stderr, or a traceback; at most TAIL bytes.
         error: what a function in this process raised.
         fatal: it is not tried again: a process that is not replaced died of it, or the answer of a program is invalid.
+        hint: what to do about it, where that is known.
     """
 
     reason: str
@@ -35,6 +36,7 @@ class Failure(NamedTuple):
     tail: bytes = b""
     error: Exception | None = None
     fatal: bool = False
+    hint: str | None = None
 
 
 class WorkFailed(Exception):

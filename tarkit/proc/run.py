@@ -179,7 +179,7 @@ class SampleRun:
                 hint = "this looks like a mistake in the function, not in the sample: correct the function"
             if failure.status in _NOT_FOUND:
                 hint = "commands run in the directory of the sample: give programs by their absolute paths"
-            raise TarkitError(message, hint) from failure.error
+            raise TarkitError(message, failure.hint or hint) from failure.error
         self._tell(job, failure, message)
         if self.rejects is not None:
             with_field(job.sample, ERROR_FIELD, _record(job, failure, seconds)).write(self.rejects)

@@ -234,7 +234,8 @@ class CommandWorker(JobWorker):
                     failure = error.failure._replace(status=status)
             if len(jobs) > 1:
                 raise WorkFailed(failure)
-            return [Outcome((), failure._replace(tail=output.tail), output.log(), seconds)]
+            hint = _hint_where(self.step.command, directory.path, output.tail)
+            return [Outcome((), failure._replace(tail=output.tail, hint=hint), output.log(), seconds)]
         finally:
             del directory  # it is removed now, unless a sample refers to it
 
@@ -293,6 +294,19 @@ class CommandWorker(JobWorker):
                 directory=directory,
                 environment=environment,
             )
+
+
+def _hint_where(command: str, directory: bytes, tail: bytes) -> str | None:
+    """Return the hint for a word of a command that is a file where tarkit runs, and not in the directory of the sample.
+
+    The word must be in `tail`, the end of what the failed command printed to stderr; None without such a word.
+    """
+    for word in re.split(r"[\s'\"<>|;&()=]+", command):
+        there = os.path.exists(os.path.join(directory, os.fsencode(word)))
+        if os.path.isfile(word) and not there and os.fsencode(os.path.basename(word)) in tail:
+            path = quote(os.path.abspath(word))
+            return f"commands run in the directory of the sample, where {word} is not: write {path}"
+    return None
 
 
 class _Output:

@@ -250,6 +250,37 @@ def test_ends(command: str, what: str, run: Run, archive: Archive) -> None:
     assert said == f"tarkit: in.tar: 'a' {what}"
 
 
+@each_row("batch", [(), ("--batch", "2")])
+@each_row(
+    ("command", "missed"),
+    [
+        ("sh tool.sh", "tool.sh"),
+        ("[ a ] && sh ./tool.sh 1", "./tool.sh"),
+        ("tool.sh", "tool.sh"),
+        ("cat <'sub/list'", "sub/list"),
+        ("cat sub", None),  # a directory
+        ("grep tool.sh /dev/null", None),  # not in the message of the command
+        ("echo false > tool.sh; sh -x tool.sh; echo tool.sh >&2; false", None),  # it is there
+        ("sh -x $HERE/tool.sh", None),
+    ],
+)
+def test_a_file_beside_the_user(
+    command: str, missed: str | None, batch: tuple[str, ...], run: Run, archive: Archive, here: Path
+) -> None:
+    """The hint has the absolute path of a file that the command misses in the directory of the sample."""
+    archive({"a.x": b"1"})
+    Path("sub").mkdir()
+    for name in ("tool.sh", "sub/list"):
+        Path(name).write_text("false\n")
+    last = run("proc", *batch, "-c", command.replace("$HERE", str(here)), "in.tar", exit=1).lines[-1]
+    if missed is None:
+        assert last.startswith("hint: --on-error skip leaves such samples out")
+    else:
+        assert (
+            last == f"hint: commands run in the directory of the sample, where {missed} is not: write {here / missed}"
+        )
+
+
 def test_timeout(run: Run, archive: Archive) -> None:
     """The command and all of its process group end, also processes that ignore TERM."""
     archive({"a.x": b"1", "b.x": b"2"})
