@@ -23,23 +23,23 @@ Result = TypeVar("Result")
 WAIT = 0.2  # seconds: a signal that arrives just before a wait is handled when the wait ends
 MOST_CODEC_THREADS = 8  # each needs 10 MiB for zstd's level 3, 25 for level 9, 80 for level 19
 
-_native = _copied = False
+_native: set[str] = set()
+_copied: set[str] = set()
 _origin = os.getpid()
 
 
-def mark_native_threads() -> None:
+def mark_native_threads(library: str) -> None:
     """Record that a library has started threads that `threading` does not list, and that do not end."""
-    global _native  # noqa: PLW0603
     if not _native:
         os.register_at_fork(after_in_child=_note_copy)
-    _native = True
+    _native.add(library)
 
 
-def refuse_copy(library: str) -> None:
-    """Raise Unsupported in a copy of a process that had such threads: `library` would wait for them."""
-    if _copied:
+def refuse_copy(library: str, name: str) -> None:
+    """Raise Unsupported in a copy of a process that had threads of a library, which would wait for them."""
+    if library in _copied:
         raise Unsupported(
-            f"{library} cannot be used in this process: it is a copy (fork) of one that used them before",
+            f"{name} cannot be used in this process: it is a copy (fork) of one that used them before",
             "start processes before that, or with 'spawn' or 'forkserver' (torch: multiprocessing_context='spawn')",
         )
 
@@ -157,12 +157,12 @@ def call_interruptibly(work: Callable[[], Result]) -> Result:
 
 def has_threads() -> bool:
     """Return whether this process has other threads than the current one."""
-    return _native or threading.active_count() > 1
+    return bool(_native) or threading.active_count() > 1
 
 
-def has_native_threads() -> bool:
-    """Return whether this process has threads of a library that do not end."""
-    return _native
+def has_native_threads(library: str | None = None) -> bool:
+    """Return whether this process has threads of a library, or of any, that do not end."""
+    return bool(_native) if library is None else library in _native
 
 
 def codec_threads() -> int:
@@ -175,5 +175,4 @@ def codec_threads() -> int:
 
 
 def _note_copy() -> None:
-    global _copied  # noqa: PLW0603
-    _copied = True
+    _copied.update(_native)

@@ -14,7 +14,7 @@ from tarkit.indexing.indexed import IndexedDataset
 from tarkit.joining.join import Join
 from tarkit.loading.cursor import Cursor, ListedSamples, Position
 from tarkit.loading.division import WorkerPlace
-from tarkit.loading.identity import JoinedTable, in_process, mark_of, parse_marks, present_mark
+from tarkit.loading.identity import JoinedTable, in_process, mark_of, parse_marks, present_mark, starts_threads
 from tarkit.loading.order import Unit, cut, drawn, even, left_of, positions_of, shuffled
 from tarkit.loading.settings import LoaderSettings
 from tarkit.loading.state import Plan, Progress
@@ -114,7 +114,8 @@ class Shards:
         counted = counted or settings.equal is not None
         self._views: list[RowsOfView] | None = None
         if divides_rows(data, settings, counted):
-            self._views = without_threads(partial(count_rows, data.locations))
+            library = "obstore" if any(map(starts_threads, data.locations)) else "pyarrow"
+            self._views = without_threads(partial(count_rows, data.locations), library)
         if settings.full:
             self._index, self.marks = in_process(data.locations, partial(read_index, data, counted))
         elif counted and self._views is None:

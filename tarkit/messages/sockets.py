@@ -307,7 +307,7 @@ class Sockets:
         self.zmq = zmq = load_library("zmq", address.name, "pyzmq", "zmq")
         self.address = address
         self.context: Any = zmq.Context()
-        mark_native_threads()
+        mark_native_threads("zmq")
         self.links: list[Link] = []
         self._tell = tell
         self._due: float | None = monotonic() + PATIENCE  # when to look for peers that have not come

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from threading import Lock
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import TarkitError, Unsupported
 from tarkit.pipeline.sample import WHOLE
@@ -93,8 +93,8 @@ class _Group(NamedTuple):
 class ViewIndex:
     """The rows of a view, in about 60 bytes of memory each, and their samples, each checked as it is read.
 
-    It can be pickled: the view is opened again in another process, and must be as it was, and so must archives of which
-    samples were read.
+    It can be pickled: the view is opened again in another process, when a row is asked for, and must be as it was, and
+    so must archives of which samples were read.
 
     Attributes:
         keys: the keys of the rows.
@@ -206,4 +206,23 @@ class ViewIndex:
             return sample, data
 
     def __reduce__(self) -> tuple[object, ...]:
-        return ViewIndex, (self._location, self._allow, self._state, self._reader.versions)
+        return _PickledView, (self._location, self._allow, self._state, self._reader.versions)
+
+
+class _PickledView:
+    """A `ViewIndex` from another process, which is opened when it is used."""
+
+    def __init__(self, *arguments: Any) -> None:
+        """Note the arguments of `ViewIndex`."""
+        self._arguments = arguments
+        self._view: ViewIndex | None = None
+        self._lock = Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        with self._lock:
+            if self._view is None:
+                self._view = ViewIndex(*self._arguments)
+        return getattr(self._view, name)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_PickledView, self._arguments) if self._view is None else self._view.__reduce__()

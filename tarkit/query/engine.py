@@ -209,7 +209,7 @@ class Engine:
 
     def __init__(self, text: str, run: Run, tmpdir: str, storage: StoreOptions | None = None) -> None:
         self._duckdb = load_library("duckdb", "SQL", "DuckDB", "sql")
-        mark_native_threads()
+        mark_native_threads("duckdb")
         self._run, self._tmpdir = run, tmpdir
         off = ("autoinstall_known_extensions", "autoload_known_extensions")
         settings = {"temp_directory": os.path.join(tmpdir, "duckdb"), **dict.fromkeys(off, "false")}

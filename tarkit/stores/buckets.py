@@ -101,7 +101,7 @@ def open_bucket(scheme: str, bucket: str, options: StoreOptions, retries: int = 
         retries: how often obstore repeats a request, to upload or list: `reading.Transfer` and `retry` repeat others.
         creates: all requests have the condition that there is no object of the name (RFC 9110 13.1.2).
     """
-    refuse_copy("s3://, gs:// and az://")
+    refuse_copy("obstore", "s3://, gs:// and az://")
     return _open(scheme, bucket, options, endpoint_of(scheme, options), retries, creates)
 
 
@@ -197,7 +197,7 @@ def _open(
 ) -> Any:
     for label, name, value in _settings(scheme, options):
         _check_value(label, name, value)
-    mark_native_threads()
+    mark_native_threads("obstore")
     from obstore.store import AzureStore, GCSStore, S3Store
 
     config: Any = dict(options.storage)

@@ -100,13 +100,13 @@ def in_child(url: str, work: Callable[[], Result]) -> Result:
     return without_threads(work)
 
 
-def without_threads(work: Callable[[], Result]) -> Result:
-    """Return the result of a function that starts threads, in a process of its own.
+def without_threads(work: Callable[[], Result], library: str = "obstore") -> Result:
+    """Return the result of a function for which a library starts threads, in a process of its own.
 
-    A process with threads cannot be forked for the workers of `-p`, or of a DataLoader. One that has threads of Python
-    starts a new interpreter, if the function can be pickled; one that has those of a library calls it itself.
+    A process with threads cannot be forked for the workers of `-p`, or of a DataLoader. One that has those of the
+    library calls the function itself; one that has others starts a new interpreter, if the function can be pickled.
     """
-    if has_native_threads():
+    if has_native_threads(library):
         return work()
     source, result = os.pipe()
     started = has_threads()

@@ -23,7 +23,7 @@ _COUNTED = ("is_integer", "is_floating", "is_string", "is_large_string", "is_bin
 def load_pyarrow(purpose: str) -> tuple[Any, Any]:
     """Return the libraries pyarrow and pyarrow.parquet, which `purpose` needs. Raises MissingLibrary."""
     pyarrow = load_library("pyarrow", purpose, "pyarrow", "parquet")
-    mark_native_threads()
+    mark_native_threads("pyarrow")
     return pyarrow, load_library("pyarrow.parquet", purpose, "pyarrow", "parquet")
 
 

@@ -103,6 +103,6 @@ def tarkit_run(*words: str, exit: int = 0, **how: Any) -> subprocess.CompletedPr
         ran = subprocess.run([*TARKIT, *words], capture_output=True, text=True, check=False, **how)
         assert ran.returncode == exit, ran.stderr
         return ran
-    mark_native_threads()
+    mark_native_threads("obstore")
     done = tarkit(*words, exit=exit)
     return subprocess.CompletedProcess(words, done.status, done.stdout.decode(), done.stderr)

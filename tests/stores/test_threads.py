@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -199,6 +200,29 @@ def test_a_loader_that_counts_samples_of_a_store_before_it_is_copied(words: list
         "8",
         "truncated s3://bucket/broken.tar",
     ]
+
+
+VIEWED = """
+names = "s3://bucket/all.view.parquet", "all.view.parquet", "s3://bucket/al*.view.parquet"
+for name in names[:2]:
+    forked(lambda: str(tarkit.open("s3://bucket/p*.tar").write(name)))
+if sys.argv[1:]:  # the library of views is here before
+    from tarkit.tables import parquet
+    parquet.load_pyarrow("views")
+for name in names:
+    for options in ({"shuffle": "full"}, {"shuffle": 3}, {"equal": "drop"}, {"shuffle": "full", "equal": "repeat"}):
+        loaders = [tarkit.loader(name, worker=worker, workers=2, **options) for worker in range(2)]
+        print(*sorted(sum((forked(lambda: keys(loader)) for loader in loaders), [])))
+"""
+
+
+@pytest.mark.parametrize("words", [[], ["pyarrow"]], ids=str)
+def test_a_loader_of_views_that_name_objects(words: list[str], bucket: Bucket, here: Path) -> None:
+    """Views are read in a process of their own as well, in the bucket or beside the user."""
+    pytest.importorskip("pyarrow")
+    for n in range(2):
+        bucket.put(f"p{n}.tar", tar({f"{n}{k}.cls": b"1" for k in range(4)}))
+    assert printed(FORK + VIEWED, *words) == [" ".join(f"{n}{k}" for n in range(2) for k in range(4))] * 12
 
 
 CONTINUED = """
