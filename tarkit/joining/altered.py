@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 
@@ -105,7 +105,7 @@ class AlteredBatch(SampleBatch):
     They come one by one, or before another join. Each has a source of its own, and so the batch has no `source`.
     """
 
-    __slots__ = ("_arguments", "_base", "_columns", "_fields", "_make", "_names")
+    __slots__ = ("_arguments", "_base", "_columns", "_fields", "_make", "_names", "left_out")
 
     _base: SampleBatch
     _arguments: Sequence[tuple[object, ...]]
@@ -118,6 +118,7 @@ class AlteredBatch(SampleBatch):
         columns: Sequence[Sequence[bytes]],
         make: Callable[..., TarSample],
         arguments: Sequence[tuple[object, ...]],
+        left_out: tuple[str, Collection[str]],
     ) -> None:
         """Make a batch.
 
@@ -128,11 +129,12 @@ class AlteredBatch(SampleBatch):
             columns: of each of these the contents, for each sample.
             make: see `AlteredSample`.
             arguments: of each sample those of `make`.
+            left_out: see `TarSample`.
         """
         self.keys, self.key, self.contents = base.keys, base.key, ()
         self.plain, self.rows, self.entries_held = True, None, None
         self._base, self._fields, self._names, self._columns = base, fields, names, columns
-        self._make, self._arguments = make, arguments
+        self._make, self._arguments, self.left_out = make, arguments, left_out
         if isinstance(base, AlteredBatch):  # one sample is made in place of two
             self._base, self._fields = base._base, base._fields
             self._names, self._columns = [*base._names, *names], [*base._columns, *columns]
@@ -151,7 +153,7 @@ class AlteredBatch(SampleBatch):
         some = slice(begin, stop)
         columns = [column[some] for column in self._columns]
         base, arguments = self._base.part(begin, stop), self._arguments[some]
-        part = AlteredBatch(base, self._fields, self._names, columns, self._make, arguments)
+        part = AlteredBatch(base, self._fields, self._names, columns, self._make, arguments, self.left_out)
         part.rows = None if self.rows is None else self.rows[some]
         return part
 
@@ -159,7 +161,9 @@ class AlteredBatch(SampleBatch):
         fields, names, make = self._fields, self._names, self._make
         contents: Iterable[tuple[bytes, ...]] = zip(*self._columns, strict=True) if names else repeat(())
         for sample, values, arguments in zip(self._base, contents, self._arguments, strict=False):
-            yield AlteredSample(sample, fields, dict(zip(names, values, strict=True)), make, arguments)
+            altered = AlteredSample(sample, fields, dict(zip(names, values, strict=True)), make, arguments)
+            altered.left_out = self.left_out
+            yield altered
 
 
 def _twice(

@@ -172,6 +172,8 @@ class FieldSetter:
             changed = self._edited(sample, row)
         if changed is not None:
             changed.row = row if self._keeps_rows else row.before if isinstance(row, JoinedRow) else None
+            if isinstance(row, JoinedRow) and not self._keeps_rows:
+                changed.left_out = row.joined.words
         return changed
 
     def _together(self, batch: SampleBatch) -> Iterable[SampleBatch]:
@@ -196,7 +198,8 @@ class FieldSetter:
             columns = self._columns_of(plan, [found.cells for _, found in some], fields, placed)
             if columns is not None:
                 arguments = [(plan, ahead.joined, number) for number, _ in some]
-                return AlteredBatch(batch, fields, [*columns], [*columns.values()], self._put_together, arguments)
+                names, contents, words = [*columns], [*columns.values()], ahead.joined.words
+                return AlteredBatch(batch, fields, names, contents, self._put_together, arguments, words)
         batch.rows = rows  # type: ignore[assignment]
         return batch
 

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from tarkit import errors
-from tarkit.errors import Problem, show
+from tarkit.errors import Problem, show, spell
 from tarkit.samples.names import form_words, near_field, other_form, spelled
 from tarkit.samples.sample import ABSENT, KEYLESS, TarSample, key_of
 from tarkit.sizes import plural
@@ -203,7 +203,8 @@ class FieldLookup:
     def missing(self, name: str) -> Problem:
         """Return the problem of a sample without a value of this name."""
         problem = missing_field(self.sample, (os.fsencode(name),))
-        if (joined := getattr(self.sample, "joined", None)) is not None:
+        joined = getattr(self.sample, "joined", None)
+        if joined is not None and joined is not getattr(self.sample, "left_out", None):
             table, columns = joined
             more = f"no row of {table}" if name in columns else f"{table} has columns {', '.join(map(show, columns))}"
             problem = Problem(problem.name, problem.archive, problem.offset, f"{problem.detail}; {more}")
@@ -235,9 +236,12 @@ def column_words(sample: TarSample, names: Iterable[str]) -> str:
     from shlex import quote
 
     row = sample.row
+    names = tuple(names)
     column = next((name for name in names if row is not None and row.value(name) not in (ABSENT, None)), None)
     if column is None:
-        return ""
+        table, columns = getattr(sample, "left_out", ("", ()))
+        column = next((name for name in names if name in columns), None)
+        return "" if column is None else f"; {show(column)} is a column of {table}, which {spell('set')} leaves out"
     way = f"set({column!r})" if errors.command_line is None else f"tarkit cat --set {quote(column)}"
     return f"; {show(column)} is a column, which {way} makes a field"
 

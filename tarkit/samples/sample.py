@@ -317,15 +317,17 @@ class TarSample(SampleBatch):
         more: reads one more entry of a sample whose end is not known yet; None at the end.
         row: the row of a view that the sample is of, with values; None for others.
         joined: the table that samples were joined with, for messages: its name and columns. Only there if it was.
+        left_out: the table whose columns are no values since `set` made fields of some, as `joined`. Only there if so.
         base: the plain sample of which it is made when its entries or its bytes are asked for; None for most samples.
         data: its bytes if they were read with it; else None.
     """
 
-    __slots__ = ("_entries", "_named", "data", "joined", "more", "row")
+    __slots__ = ("_entries", "_named", "data", "joined", "left_out", "more", "row")
 
     more: Callable[[], None] | None
     row: ViewRow | None
     joined: tuple[str, Collection[str]]
+    left_out: tuple[str, Collection[str]]
     contents = ()
     places = None
     gathered = False

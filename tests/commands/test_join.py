@@ -585,3 +585,34 @@ def test_archives_that_are_refused(table: str, exit: int, text: str, run: Run, a
     ran = run("cat", "a.tar", "--join", table, "-o", "out.tar", exit=None)
     assert (ran.status, Path("out.tar").read_bytes()) == (exit, before)
     assert text in ran.lines[0]
+
+
+@each_row("count", [1, 40])
+def test_columns_that_set_left_out(count: int, run: Run, archive: Archive) -> None:
+    """The error for such a column, which is no value any more, says so; not for other names, nor without a row."""
+    fields = {f"{number:02}.{name}": b"1" for number in range(count) for name in ("cls", "jpg")}
+    archive({**fields, "x.cls": b"1"})
+    table("t.csv", [{"id": f"{number:02}", "label": 7, "text": "a"} for number in range(count)])
+    words = "'text' is a column of t.csv, which set leaves out [missing-field]"
+    changed = tarkit.open("in.tar").join("t.csv", "id").set("cls:label")
+    for data in (
+        changed.select("text cls"),
+        changed.where("text == 'a'"),
+        changed.require("text"),
+        changed.join("t.csv", "id").set("jpg:label").select("text"),
+        tarkit.loader(changed, select="text cls", threads=0),
+        tarkit.open("in.tar").join("t.csv", "id").set("txt:label").where("text == 'a'"),
+    ):
+        with pytest.raises(tarkit.TarkitError) as error:
+            list(data)
+        assert words in str(error.value)
+    command = ("cat", "in.tar", "--join", "t.csv:id", "--set", "cls:label")
+    assert words.replace("which set", "which --set") in run(*command, "-f", "text", exit=1).stderr
+    assert "left out" not in run(*command, "-f", "texts", exit=1).stderr
+    table("u.csv", [{"id": "00", "more": 1}])
+    with pytest.raises(tarkit.TarkitError, match=r"'cls', 'jpg'; u.csv has columns 'id', 'more'"):
+        list(changed.join("u.csv", "id").where("texts == 'a'"))
+    with pytest.raises(tarkit.TarkitError, match=r"'x' has no field 'text', it has 'cls' \[missing-field\]"):
+        list(changed.match("x").select("text"))
+    with pytest.raises(tarkit.TarkitError, match=r"'x' has no field 'text', it has 'cls'; no row of t.csv"):
+        list(changed.match("x").where("text == 'a'"))
