@@ -58,8 +58,8 @@ class LoaderOptions(TypedDict, total=False):
         worker, workers: the number of this worker and of all workers of a node. By default those of `$WORKER` and
             `$NUM_WORKERS`, else of torch's DataLoader, else 0 of 1.
         allow_idle: whether there may be fewer shards than workers, or samples of views, so that some have no samples.
-        on_missing: `"warn"` goes on without shards that are missing or broken, and names them at the end of an epoch;
-            see `tarkit.open`, which has it for a dataset.
+        on_missing: `"warn"` goes on without shards that are missing or broken, with a warning for each, and names those
+            that are missing at the end of an epoch; see `tarkit.open`, which has it for a dataset.
         storage_options: how URLs are reached, as for `tarkit.open`.
     """
 
