@@ -416,8 +416,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a list of numbers": ({"__more__": [1]}, f"{FORM}int64>"),
     "other members": (
-        {"__more__": [{"shard": "data/b.tar", "begin": 0, "stop": 1024}]},
-        f"{FORM}struct<shard: string, begin: int64, stop: int64>>",
+        {"__more__": [{"shard": "data/b.tar", "size": 1024, "start": 0}]},
+        f"{FORM}struct<shard: string, size: int64, start: int64>>",
     ),
     "text in a range": (
         {"__more__": [{"shard": "data/b.tar", "start": "0", "stop": "1024"}]},
