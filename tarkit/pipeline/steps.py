@@ -211,7 +211,7 @@ class SampleFilter(Step):
 class ChooseAmongAll(Step):
     """A choice of samples that depends on all of them; `choose` has the kinds."""
 
-    reads = "headers"
+    reads: Literal["keys", "headers", "contents"] = "headers"
     scope = "all"
 
     def leaves_out(self, policy: Policy) -> bool:
