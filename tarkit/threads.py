@@ -160,9 +160,9 @@ def has_threads() -> bool:
     return bool(_native) or threading.active_count() > 1
 
 
-def has_native_threads(library: str | None = None) -> bool:
-    """Return whether this process has threads of a library, or of any, that do not end."""
-    return bool(_native) if library is None else library in _native
+def has_native_threads(library: str) -> bool:
+    """Return whether this process has threads of a library that do not end."""
+    return library in _native
 
 
 def codec_threads() -> int:

@@ -171,9 +171,12 @@ class FieldSetter:
         if changed is None:
             changed = self._edited(sample, row)
         if changed is not None:
-            changed.row = row if self._keeps_rows else row.before if isinstance(row, JoinedRow) else None
-            if isinstance(row, JoinedRow) and not self._keeps_rows:
-                changed.left_out = row.joined.words
+            if self._keeps_rows:
+                changed.row = row
+            elif isinstance(row, JoinedRow):
+                changed.row, changed.left_out = row.before, row.joined.words
+            else:
+                changed.row = None
         return changed
 
     def _together(self, batch: SampleBatch) -> Iterable[SampleBatch]:

@@ -15,19 +15,18 @@ come again, or never.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
-from itertools import chain
 from typing import Any, TypeVar
 
 from tarkit.errors import Usage
 from tarkit.joining.join import Join
 from tarkit.joining.table import JoinTable
 from tarkit.pipeline.steps import digest
-from tarkit.pipeline.view_rows import ViewFile, locate_archive, present_views
+from tarkit.pipeline.view_rows import ViewFile, locate_archive
 from tarkit.sizes import plural
 from tarkit.stores import connect
 from tarkit.stores.listing import without_threads
@@ -49,19 +48,12 @@ def starts_threads(location: Location) -> bool:
     return scheme is not None and scheme.threads
 
 
-def in_process(locations: Collection[Location], work: Callable[[], Result]) -> Result:
+def in_process(locations: Iterable[Location], work: Callable[[], Result]) -> Result:
     """Return the result of a function that reads shards before workers are forked.
 
-    It is called in a process of its own if the library of a store starts threads, also for archives that views name.
+    It is called in a process of its own if the library of a store starts threads.
     """
-    return without_threads(work) if any(map(starts_threads, chain(locations, _archives_of(locations)))) else work()
-
-
-def _archives_of(views: Collection[Location]) -> Iterator[Location]:
-    """Yield the archives that views name."""
-    for location, view in present_views(views):
-        for shard in view.shards():
-            yield locate_archive(location, shard)[0]
+    return without_threads(work) if any(map(starts_threads, locations)) else work()
 
 
 class OpenedMarks(dict[int, str]):

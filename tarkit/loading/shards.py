@@ -21,7 +21,7 @@ from tarkit.loading.state import Plan, Progress
 from tarkit.pipeline.chain import Archives
 from tarkit.pipeline.run import Run
 from tarkit.pipeline.stages import keeper
-from tarkit.pipeline.view_rows import NotView, view_file
+from tarkit.pipeline.view_rows import NotView, view_file, with_archives
 from tarkit.sizes import plural
 from tarkit.stores.listing import without_threads
 from tarkit.streams.location import Location, RowsOfView, is_view
@@ -117,9 +117,14 @@ class Shards:
             library = "obstore" if any(map(starts_threads, data.locations)) else "pyarrow"
             self._views = without_threads(partial(count_rows, data.locations), library)
         if settings.full:
-            self._index, self.marks = in_process(data.locations, partial(read_index, data, counted))
+            self._index, self.marks = in_process(self._inputs(), partial(read_index, data, counted))
         elif counted and self._views is None:
-            self._sizes = in_process(data.locations, partial(count_samples, data))
+            self._sizes = in_process(self._inputs(), partial(count_samples, data))
+
+    def _inputs(self) -> Sequence[Location]:
+        """Return the inputs, with the archives that views name unless one has to be read in a process of its own."""
+        locations = self.data.locations
+        return locations if any(map(starts_threads, locations)) else with_archives(locations)
 
     @property
     def by_sample(self) -> bool:

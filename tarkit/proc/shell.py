@@ -302,8 +302,9 @@ def _hint_where(command: str, directory: bytes, tail: bytes) -> str | None:
     The word must be in `tail`, the end of what the failed command printed to stderr; None without such a word.
     """
     for word in re.split(r"[\s'\"<>|;&()=]+", command):
-        there = os.path.exists(os.path.join(directory, os.fsencode(word)))
-        if os.path.isfile(word) and not there and os.fsencode(os.path.basename(word)) in tail:
+        if os.fsencode(os.path.basename(word)) not in tail or not os.path.isfile(word):
+            continue
+        if not os.path.exists(os.path.join(directory, os.fsencode(word))):
             path = quote(os.path.abspath(word))
             return f"commands run in the directory of the sample, where {word} is not: write {path}"
     return None

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
 from tarkit.errors import Problem, TarkitError, show, spell, spell_open, unreadable
 from tarkit.problems import Policy
@@ -253,7 +253,7 @@ class OrderFile:
         self.present.add(place)
         return place.to_bytes(8, "big")
 
-    def absent(self, sample: TarSample, policy: Policy) -> bytes | None:
+    def absent(self, sample: TarSample, policy: Policy) -> NoReturn:
         """Raise TarkitError: the key of the sample is not in the list."""
         raise TarkitError(
             f"{sample.source.name}: at {sample.start}: {show(sample.key or b'')} is not in {self.name}",

@@ -663,6 +663,21 @@ def test_nested_archive(run: Run, archive: Archive, feeds: list[Feed]) -> None:
         assert "3 samples, 6 entries" in ran.stdout.decode()
 
 
+def test_cut_anywhere(run: Run, archive: Archive) -> None:
+    """A shard that is cut anywhere is bad, without a traceback."""
+    data = tar(rows(count=2))
+    assert len(body(data)) == 4096
+    sizes = [*range(0, 4096, 97), *range(500, 530), *range(4080, 4097), 4608, 5119]
+    shards = [archive(data[:size], f"{number}.tar") for number, size in enumerate(sizes)]
+    ran = run("check", *shards, "--allow", "joined-sample", "--json", exit=1)
+    errors = {str(each["problem"]) for each in objects(ran, "problem") if each["level"] == "error"}
+    assert errors <= {"truncated", "no-end-marker", "bad-header", "unreadable-shard"}
+    nothing = [each["shard"] for each in objects(ran, "problem") if each["problem"] == "unreadable-shard"]
+    assert nothing == [name for name, size in zip(shards, sizes, strict=True) if 0 < size < 1024]
+    assert [(each["shard"], each["verdict"]) for each in objects(ran, "shard")] == [(name, "bad") for name in shards]
+    run("check", archive(data[:5120]))
+
+
 @each_row("codec", ["gz", "bz2", "xz"])
 def test_compressed_cut_or_flipped(codec: str, run: Run, archive: Archive) -> None:
     """A compressed shard that is cut or changed is reported."""
